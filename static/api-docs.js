@@ -69,7 +69,7 @@ const routeDetails = (method, path, { description, parameters, requestBody, resp
   </details>`;
 
 async function show() {
-  const about = byId("about", HTMLElement);
+  const about = byId("about");
   const answer = await fetch(DESCRIPTION);
   if (!answer.ok) {
     about.textContent = `The description cannot be read: HTTP ${answer.status}.`;
@@ -85,7 +85,7 @@ async function show() {
   );
   const tags = [...new Set(routes.map(({ tag }) => tag))];
   const views = tags.map((tag) => [html`<h2>${tag}</h2>`, routes.filter((route) => route.tag === tag).map(({ view }) => view)]);
-  render(views, byId("routes", HTMLElement));
+  render(views, byId("routes"));
   document.documentElement.dataset.ready = "true";
 }
 

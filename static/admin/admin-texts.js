@@ -1,6 +1,6 @@
 /** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
-import { formatAgo, formatBytes, formatClock, formatNumber, hasText, problemText, t, tn } from "../shared/texts.js";
+import { formatAgo, formatBytes, formatClock, formatNumber, hasText, MS_PER_S, problemText, t, tn } from "../shared/texts.js";
 import { auditAction } from "./admin-facts.js";
 
 /** @import { Overview } from "./admin-facts.js" */
@@ -8,7 +8,6 @@ import { auditAction } from "./admin-facts.js";
 const BYTES_PER_MB = 1024 * 1024;
 const S_PER_HOUR = 3_600;
 const S_PER_DAY = 86_400;
-const MS_PER_S = 1_000;
 export const UNKNOWN = "–";
 
 /** Kinds of conversation are named after their apps. @type {Record<Http.RequestType, string>} */ const KIND_KEYS = {

@@ -1,6 +1,6 @@
 /** Charts and a table of the server's last hour. Pure. */
 
-import { t } from "../shared/texts.js";
+import { S_PER_MINUTE, t } from "../shared/texts.js";
 import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js";
 
 /** @import { TableColumn } from "./words.js" */
@@ -136,7 +136,6 @@ const TICK_PX = 16; // including the gap to the labels
 const TICK_SPACE_PX = 36;
 const TIME_AXIS_PX = 32;
 const TIME_SPACE_PX = 84;
-const S_PER_MINUTE = 60;
 const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis while there are few measurements
 
 /** @type {TableColumn<Span>[]} */ export const SPAN_COLUMNS = [

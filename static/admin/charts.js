@@ -53,7 +53,7 @@ export function makeCharts(el, draw) {
       pointed.set(chart.id, values);
       draw();
     };
-    const place = find(el, `[data-chart="${chart.id}"] .admin-plot`, HTMLElement);
+    const place = find(el, `[data-chart="${chart.id}"] .admin-plot`);
     drawn.set(chart.id, { plot: drawPlot(Plot, place, chart, colours.css, onPoint), names });
   };
   onThemeChange(() => void plotAll(true));

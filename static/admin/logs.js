@@ -5,9 +5,9 @@ import { formatNumber, t, tn } from "../shared/texts.js";
 import { isMatch, LogBuffer } from "./admin-facts.js";
 import { table, when } from "./words.js";
 import { actionWords, clock, failureText, UNKNOWN } from "./admin-texts.js";
-import { html, live, nothing, repeat } from "../shared/lit.js";
+import { html, live, nothing, repeat, textButton } from "../shared/lit.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
 
 const PAUSE_MS = 2_000;
@@ -112,9 +112,9 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
           <div class="admin-log-lines" role="log" aria-live="off" tabindex="0" aria-label=${t("admin.logs")} @scroll=${onScroll}>
             ${repeat(shown, ({ id }) => id, lineView)}
           </div>
-          <button type="button" class="button admin-jump" ?hidden=${look.isAtEnd} @click=${onJump}>
-            ${look.unseen > 0 ? tn("admin.log_new", look.unseen) : t("admin.log_end")}
-          </button>
+          ${textButton(look.unseen > 0 ? tn("admin.log_new", look.unseen) : t("admin.log_end"), onJump, {
+            ...{ style: "admin-jump", isShown: !look.isAtEnd },
+          })}
         </div>
         ${
           shown.length > 0

@@ -8,7 +8,7 @@ import { makeCharts } from "./charts.js";
 import { act, reportFailure } from "./words.js";
 import { FIGURES, hintOf, UNKNOWN } from "./admin-texts.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { Figure } from "./admin-texts.js" */
 /** @import { EtaField, Overview } from "./admin-facts.js" */
 

@@ -5,7 +5,7 @@ import { html, icon } from "../shared/lit.js";
 import { act, actionButton, reportFailure, table, when } from "./words.js";
 import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 

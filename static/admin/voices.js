@@ -1,19 +1,18 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
-import { formatBytes, formatDateTime, formatNumber, getLang, t } from "../shared/texts.js";
+import { formatBytes, formatDateTime, formatNumber, getLang, MS_PER_S, t } from "../shared/texts.js";
 import { html, icon, nothing, on, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
 import { failureText } from "./admin-texts.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */
 /** @import { AdminApi } from "./admin-api.js" */
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // the server's limit
-const MS_PER_S = 1_000;
 
 export function makeVoices(/** @type {Context} */ { api, draw, page, after }) {
   const player = makeSamplePlayer(draw);

@@ -1,6 +1,6 @@
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
-import { html, icon, isConfirmed, nothing, render, repeat, toast } from "../shared/lit.js";
+import { html, icon, isConfirmed, mountView, nothing, repeat, toast } from "../shared/lit.js";
 import { formatDateTime, t } from "../shared/texts.js";
 import { isRefusal } from "./admin-api.js";
 import { ago, failureText } from "./admin-texts.js";
@@ -127,15 +127,6 @@ export function mountLogin(el, { signIn, retry }) {
   let isBusy = false;
   el.classList.add("admin-login");
 
-  const draw = () => {
-    el.hidden = state === null;
-    render(
-      state === null
-        ? nothing
-        : html`<div class="card stack">${state.kind === "token" ? tokenView(state) : failureView(state)}</div>`,
-      el,
-    );
-  };
   const heading = (/** @type {string} */ picture, /** @type {string} */ words) =>
     html`<div class="row">
       ${icon(picture)}
@@ -183,14 +174,15 @@ export function mountLogin(el, { signIn, retry }) {
           <button type="submit" class="button button-primary" aria-busy=${String(isBusy)}>${t("admin.login_go")}</button>
         </div>
       </form>`;
-  return {
-    draw,
-    show(/** @type {LoginState} */ next) {
-      state = next;
-      problem = next?.kind === "token" && next.error ? failureText(next.error, "login") : "";
-      draw();
-      if (state?.kind === "token") document.getElementById("token")?.focus();
-    },
+  const draw = mountView(el, () => {
+    el.hidden = state === null;
+    return state && html`<div class="card stack">${state.kind === "token" ? tokenView(state) : failureView(state)}</div>`;
+  });
+  return (/** @type {LoginState} */ next) => {
+    state = next;
+    problem = next?.kind === "token" && next.error ? failureText(next.error, "login") : "";
+    draw();
+    if (state?.kind === "token") document.getElementById("token")?.focus();
   };
 }
 
@@ -209,15 +201,12 @@ export function mountSectionNav(el, sections, onShow) {
       >
     </li>`;
   };
-  const draw = () => {
+  const draw = mountView(el, () => {
     el.setAttribute("aria-label", t("admin.sections"));
-    render(
-      html`<ul>
-        ${repeat(sections, ({ id }) => id, link)}
-      </ul>`,
-      el,
-    );
-  };
+    return html`<ul>
+      ${repeat(sections, ({ id }) => id, link)}
+    </ul>`;
+  });
   /** Scrolls to the current section. On phones the list scrolls sideways; the page itself must not scroll. */
   const reveal = () => {
     const list = el.querySelector("ul");
@@ -236,7 +225,6 @@ export function mountSectionNav(el, sections, onShow) {
   addEventListener("hashchange", show);
   show();
   return {
-    draw,
     reveal,
     setBadge(/** @type {string} */ id, /** @type {Badge} */ badge) {
       badges.set(id, badge);

@@ -6,7 +6,7 @@ import { actionButton, table } from "./words.js";
 import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 
-/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Context } from "../pages/admin.js" */
 /** @import { SessionRow } from "./admin-facts.js" */
 
 const SHOWN_SESSIONS = 12;

@@ -12,7 +12,7 @@ import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
 /** @import { Results } from "./results.js" */
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 
 // The camera's card: picture, size, frame rate.
 
@@ -22,8 +22,8 @@ export function mountCameraCheck(/** @type {Results} */ results) {
   const start = byId("camera-start", HTMLButtonElement);
   const stop = byId("camera-stop", HTMLButtonElement);
   const video = byId("camera-video", HTMLVideoElement);
-  const size = byId("camera-size", HTMLElement);
-  const devices = mountAudioDeviceSelector(byId("camera-devices", HTMLElement), {
+  const size = byId("camera-size");
+  const devices = mountAudioDeviceSelector(byId("camera-devices"), {
     prefix: "check",
     kinds: ["camera"],
     onChange: () => void (camera && open()),
@@ -65,9 +65,9 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     await devices.refresh();
   };
   const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
-    const counter = createRateCounter();
+    const countPicture = createRateCounter();
     const look = (/** @type {number} */ nowMs) => {
-      const { rate, count } = counter.count(nowMs);
+      const { rate, count } = countPicture(nowMs);
       if (mine !== opening) return;
       shown = { width: opened.size.widthPx, height: opened.size.heightPx, fps: Math.round(rate) };
       draw();
@@ -96,9 +96,9 @@ async function startOn(context, speakerId, limitMs) {
 
 export function mountSpeakerCheck(/** @type {Results} */ results) {
   const play = byId("speaker-play", HTMLButtonElement);
-  const question = byId("speaker-question", HTMLElement);
-  const sides = find(byId("speaker", HTMLElement), ".sides", HTMLElement);
-  const devices = mountAudioDeviceSelector(byId("speaker-devices", HTMLElement), { prefix: "check", kinds: ["speaker"] });
+  const question = byId("speaker-question");
+  const sides = find(byId("speaker"), ".sides");
+  const devices = mountAudioDeviceSelector(byId("speaker-devices"), { prefix: "check", kinds: ["speaker"] });
   let facts = {};
 
   const listen = async () => {
@@ -218,7 +218,7 @@ export function mountBrowserCheck(/** @type {Results} */ results) {
     { id: "secure", isThere: found.isSecure, isNeeded: true },
     ...ABILITIES.map(({ id, isNeeded }) => ({ id, isThere: found.abilities[id], isNeeded })),
   ];
-  mountView(byId("abilities", HTMLElement), () =>
+  mountView(byId("abilities"), () =>
     entries.map(({ id, isThere, isNeeded }) => {
       const words = t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`);
       return html`<li class="ability" data-state=${isThere ? "good" : isNeeded ? "bad" : "caution"}>

@@ -33,9 +33,9 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
   const start = byId("mic-start", HTMLButtonElement);
   const stop = byId("mic-stop", HTMLButtonElement);
   const record = byId("mic-record", HTMLButtonElement);
-  const place = byId("meter", HTMLElement);
+  const place = byId("meter");
   const meter = mountLevelMeter(place, { labelKey: "check.meter", sign: "mic" });
-  const devices = mountAudioDeviceSelector(byId("mic-devices", HTMLElement), {
+  const devices = mountAudioDeviceSelector(byId("mic-devices"), {
     prefix: "check",
     kinds: ["mic"],
     onChange: () => void (microphone && open()),
@@ -50,9 +50,9 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
     start.hidden = microphone !== null;
     stop.hidden = microphone === null;
     record.disabled = microphone === null || recording !== null;
-    setText(find(record, "span", HTMLElement), t(recording ? "check.mic_recording" : "check.mic_record"));
+    setText(find(record, "span"), t(recording ? "check.mic_recording" : "check.mic_record"));
     place.dataset.word = word;
-    setText(byId("meter-word", HTMLElement), t(`check.level_${word}`));
+    setText(byId("meter-word"), t(`check.level_${word}`));
     meter.track.setAttribute("aria-valuetext", t(`check.level_${word}`));
   };
   const close = async () => {
@@ -75,7 +75,7 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
     heard.on("ended", (problem) => void fail(problem));
     heard.on("level", (level) => {
       const nowMs = performance.now();
-      const view = judge.measure(level, nowMs);
+      const view = judge(level, nowMs);
       meter.update(view.rms, nowMs);
       const isNews = view.word !== word;
       word = view.word;
@@ -122,7 +122,7 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
     const samples = await ending.finish();
     draw();
     if (samples.length === 0) return;
-    const clip = byId("mic-clip", HTMLElement);
+    const clip = byId("mic-clip");
     clip.hidden = false;
     player?.close();
     player = makeSoundPlayer({

@@ -1,11 +1,12 @@
 /** Results of the checks, their assessment, and the report. Pure. */
 
 import { toDb } from "../shared/pcm.js";
-import { phraseText, t } from "../shared/texts.js";
+import { phraseText, problemOfStatus, t } from "../shared/texts.js";
 import { problem } from "../home/readiness.js";
 
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 /** @import { RoundTrips } from "./devices.js" */
+/** @import { CaptureLevel } from "../../types/devices.js" */
 
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
@@ -190,11 +191,8 @@ export function serverResult(trips, socketMs, report) {
   if (socketMs === null) {
     return { state: "bad", text: { key: "check.socket_blocked" }, next: { key: "check.socket_blocked_next" }, facts };
   }
-  const status = report?.status;
-  if (status && status.idle_workers + status.busy_workers === 0) {
-    const isLoading = status.loading_workers > 0;
-    return problemResult(isLoading ? "worker_loading" : "no_worker", { state: isLoading ? "caution" : "bad", facts });
-  }
+  const code = report?.status ? problemOfStatus(report) : null;
+  if (code) return problemResult(code, { state: code === "worker_loading" ? "caution" : "bad", facts });
   const params = { median: medianMs, worst: worstMs };
   const far = /** @type {const} */ ({ state: "caution", next: { key: "check.server_far_next" }, facts });
   if (trips.failed > 0) return { ...far, text: { key: "check.server_lossy", n: trips.failed, params } };
@@ -220,13 +218,7 @@ export function reportText(results, head) {
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
-/**
- * @typedef {Object} LevelView
- * @property {number} rms amplitude
- * @property {number} peakDb dB of full scale
- * @property {LevelWord} word
- * @property {number} goodMs total duration of good speech
- */
+/** @typedef {ReturnType<ReturnType<typeof createLevelJudge>>} LevelView */
 
 const WORD_WINDOW_MS = 2_500; // a breath between two words must not change the rating
 const SILENT_AFTER_MS = 2_000;
@@ -235,14 +227,14 @@ const GOOD_DB = -36;
 const CLIPPED_PEAK = 0.985; // a sample this close to full scale is cut off
 const CLIPPED_PIECES = 6; // number of clipped levels in the window that count as too loud; a single click does not
 
-/** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {
   /** @type {{atMs: number, rmsDb: number, peak: number}[]} */ let recent = [];
   let lastMs = /** @type {number | null} */ (null);
   let silentSinceMs = /** @type {number | null} */ (null);
   let goodMs = 0;
 
-  const wordNow = (/** @type {number} */ nowMs) => {
+  /** @param {number} nowMs @returns {LevelWord} */
+  const wordNow = (nowMs) => {
     if (silentSinceMs !== null && nowMs - silentSinceMs >= SILENT_AFTER_MS) return "silent";
     if (recent.filter(({ peak }) => peak >= CLIPPED_PEAK).length >= CLIPPED_PIECES) return "loud";
     const loudestDb = Math.max(...recent.map(({ rmsDb }) => rmsDb));
@@ -250,16 +242,14 @@ export function createLevelJudge() {
     return loudestDb >= HEARD_DB ? "quiet" : "waiting";
   };
 
-  return {
-    measure({ rms, peak, isSilent }, nowMs) {
-      const passedMs = lastMs === null ? 0 : nowMs - lastMs;
-      lastMs = nowMs;
-      const rmsDb = toDb(rms);
-      silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
-      recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
-      const word = wordNow(nowMs);
-      if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
-      return { rms, peakDb: toDb(peak), word, goodMs };
-    },
+  return (/** @type {CaptureLevel} */ { rms, peak, isSilent }, /** @type {number} */ nowMs) => {
+    const passedMs = lastMs === null ? 0 : nowMs - lastMs;
+    lastMs = nowMs;
+    const rmsDb = toDb(rms);
+    silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
+    recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
+    const word = wordNow(nowMs);
+    if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;
+    return { rms, peakDb: toDb(peak), word, goodMs }; // how long there was good speech
   };
 }

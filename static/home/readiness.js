@@ -1,6 +1,6 @@
 /** Readiness of browser, devices and server for a conversation. Pure. */
 
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 
 /**
  * @typedef {"asking" | "good" | "caution" | "bad"} LineState

@@ -55,12 +55,12 @@ const FIRST = "overview";
 
 const linked = takeLinkedToken();
 const page = await startPage({ titleKey: "admin.title" });
-const board = byId("board", HTMLElement);
+const board = byId("board");
 const signOut = byId("sign-out", HTMLButtonElement);
-const freshness = byId("freshness", HTMLElement);
-const place = byId("notice", HTMLElement);
+const freshness = byId("freshness");
+const place = byId("notice");
 const notice = mountNotice(place);
-const login = mountLogin(byId("login", HTMLElement), { signIn, retry: () => void enter() });
+const showLogin = mountLogin(byId("login"), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
 /** @type {Map<string, Section>} */ const mounted = new Map();
@@ -76,11 +76,11 @@ async function enter() {
   try {
     state = await getJson("/api/admin/state");
   } catch (error) {
-    login.show({ kind: "failure", error });
+    showLogin({ kind: "failure", error });
     return;
   }
-  if (!state.is_admin) return login.show({ kind: "token", isSignedOut: false });
-  login.show(null);
+  if (!state.is_admin) return showLogin({ kind: "token", isSignedOut: false });
+  showLogin(null);
   signOut.hidden = !state.needs_token;
   board.hidden = false;
   nav.reveal();
@@ -107,13 +107,13 @@ async function leave() {
   board.hidden = true;
   signOut.hidden = true;
   setText(freshness, "");
-  login.show({ kind: "token", isSignedOut: true });
+  showLogin({ kind: "token", isSignedOut: true });
 }
 
 async function show(/** @type {string} */ id) {
   mounted.get(desk.current)?.onHide?.();
   desk.current = id;
-  for (const each of SECTIONS) byId(`section-${each.id}`, HTMLElement).hidden = each.id !== id;
+  for (const each of SECTIONS) byId(`section-${each.id}`).hidden = each.id !== id;
   notice.clear();
   await desk.refreshNow();
 }
@@ -129,7 +129,7 @@ function sectionOf(/** @type {string} */ id) {
     );
     void page.refreshStatus();
   };
-  const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id), after });
+  const section = make({ api, page, el: byId(`section-${id}`), draw: () => draw(id), after });
   mounted.set(id, section);
   draw(id);
   return section;
@@ -140,7 +140,7 @@ function draw(id) {
   const { titleKey } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
   const view = html`<h2 id="title-${id}" tabindex="-1">${t(titleKey)}</h2>
     ${mounted.get(id)?.view()}`;
-  render(view, byId(`section-${id}`, HTMLElement));
+  render(view, byId(`section-${id}`));
 }
 
 /** Refreshes the current section; never throws. */
@@ -170,7 +170,7 @@ function report() {
   }
 }
 
-const nav = mountSectionNav(byId("sections", HTMLElement), SECTIONS, (id) => void show(id));
+const nav = mountSectionNav(byId("sections"), SECTIONS, (id) => void show(id));
 desk.refreshNow = startRefreshing({
   work: refresh,
   pauseMs: () => mounted.get(desk.current)?.pauseMs ?? PAUSE_MS,
@@ -192,12 +192,10 @@ page.onStatus(({ status }) => {
   nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
 });
 onLangChange(() => {
-  login.draw();
-  nav.draw();
   for (const id of mounted.keys()) draw(id);
   void desk.refreshNow();
 });
 page.show(); // hidden elements cannot be focused
 if (linked === "") await enter();
-else await signIn(linked).catch((error) => login.show({ kind: "token", isSignedOut: false, error }));
+else await signIn(linked).catch((error) => showLogin({ kind: "token", isSignedOut: false, error }));
 page.ready();

@@ -14,8 +14,6 @@ import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountSourceChoice, SOURCE_FIELDS } from "../duplex/ui/source-choice.js";
 
-/** @import { LiveSource } from "../../types/duplex.js" */
-
 const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
 
@@ -27,11 +25,11 @@ const store = new SettingsStore("audio_duplex_settings", {
   ...DUPLEX_FIELDS,
   length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
 });
-const source = mountSourceChoice(byId("source", HTMLElement), store);
+const source = mountSourceChoice(byId("source"), store);
 const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store, say });
 await nextTask();
 
-const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
+const devices = mountAudioDeviceSelector(byId("devices"), {
   prefix: "audio_duplex",
   onChange: (kind) => (kind === "mic" ? reopenMicrophone() : call.applySettings()),
 });
@@ -94,7 +92,7 @@ function say(/** @type {string} */ sentence) {
   suggestions.say(sentence);
 }
 
-mountCallRecorder(byId("after-call", HTMLElement), call, { appType: "audio_duplex", isOn: () => store.get("record") });
+mountCallRecorder(byId("after-call"), call, { appType: "audio_duplex", isOn: () => store.get("record") });
 call.on("ended", () => (fileProgress.hidden = true));
 
 followSettings(call, store, reopenMicrophone);

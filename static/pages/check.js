@@ -10,7 +10,7 @@ import { nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 
 /** @import { CheckId, Result } from "../check/results.js" */
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 
 const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
@@ -42,16 +42,16 @@ function beginWords(results) {
   return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
 
-export function mountVerdict(/** @type {Results} */ results) {
-  const box = byId("verdict", HTMLElement);
-  const text = byId("verdict-text", HTMLElement);
-  const next = byId("verdict-next", HTMLElement);
+function mountVerdict(/** @type {Results} */ results) {
+  const box = byId("verdict");
+  const text = byId("verdict-text");
+  const next = byId("verdict-next");
   const panel = byId("report-panel", HTMLDetailsElement);
-  const report = byId("report", HTMLElement);
+  const report = byId("report");
   const begin = byId("begin", HTMLButtonElement);
   const talk = byId("talk", HTMLAnchorElement);
   let canTalk = false;
-  const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
+  const drawSteps = mountView(byId("steps"), () => steps(results));
   const drawBegin = mountView(begin, () => beginWords(results));
   const drawReport = () => {
     if (!panel.open) return; // reading the selection forces a layout
@@ -90,13 +90,11 @@ export function mountVerdict(/** @type {Results} */ results) {
   on(results, "change", draw);
   onLangChange(draw);
   draw();
-  return {
-    /** @param {string} route of the call page; "" if there is none */
-    setTalkRoute(route) {
-      canTalk = route !== "";
-      if (canTalk) talk.href = route;
-      draw();
-    },
+  /** @param {string} route of the call page; "" if there is none */
+  return (route) => {
+    canTalk = route !== "";
+    if (canTalk) talk.href = route;
+    draw();
   };
 }
 
@@ -110,9 +108,9 @@ function finding(/** @type {Result} */ { state, text, next, detail }) {
   return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
 }
 
-export function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
-  const badge = find(el, ".check-state", HTMLElement);
-  const place = find(el, ".check-result", HTMLElement);
+function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
+  const badge = find(el, ".check-state");
+  const place = find(el, ".check-result");
   const drawBadge = mountView(badge, () => {
     const { state } = results.get(id);
     el.dataset.state = state;
@@ -135,8 +133,8 @@ const page = await startPage({ titleKey: "nav.check" });
 
 const results = new Results();
 const latest = { report: /** @type {StatusReport | null} */ (null) };
-for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
-const verdict = mountVerdict(results);
+for (const id of CHECKS) mountCheckCard(byId(id), id, results);
+const setTalkRoute = mountVerdict(results);
 mountBrowserCheck(results);
 await nextTask();
 const microphone = mountMicrophoneCheck(results);
@@ -147,7 +145,7 @@ const server = mountServerCheck(results, () => latest.report);
 
 on(byId("begin", HTMLButtonElement), "click", () => {
   const next = verdictOf(results).first === "speaker" ? "speaker" : "microphone";
-  byId(next, HTMLElement).scrollIntoView({ block: "center" });
+  byId(next).scrollIntoView({ block: "center" });
   if (next === "speaker") void speaker.start();
   else void microphone.start();
 });
@@ -162,5 +160,5 @@ page.onStatus((report) => {
 });
 
 const { primary } = chooseStart((await page.apps) ?? []);
-verdict.setTalkRoute(primary?.route ?? "");
+setTalkRoute(primary?.route ?? "");
 page.ready();

@@ -22,7 +22,6 @@ const DEFAULT_DELAY_MS = 200;
 const METER_TICK_MS = 50;
 
 const page = await startPage({ titleKey: "app.half_duplex_audio.title" });
-const el = (/** @type {string} */ id) => byId(id, HTMLElement);
 const limits = voiceLimits(page.defaults);
 const settings = makeHalfSettings(page.defaults?.half_duplex ?? {});
 
@@ -34,20 +33,20 @@ const call = halfDuplexCall({
 });
 
 // The system content.
-const content = mountLateContentEditor(el("content"), { limits, onChange: () => presets.setEdited(true) });
+const content = mountLateContentEditor(byId("content"), { limits, onChange: () => presets.setEdited(true) });
 /** @type {TtsVoice | null} */ let ttsVoice = null;
 const loadTtsVoice = late(
   () => import("../shared/prompt-editors.js"),
   ({ mountTtsVoice }) => {
-    ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
+    ttsVoice = mountTtsVoice(byId("tts-voice"), { limits });
   },
 );
-const presets = mountPresetSelector(el("presets"), {
+const presets = mountPresetSelector(byId("presets"), {
   mode: "half_duplex_audio",
   page: "half_duplex",
   onEdit: () => {
     drawer.open();
-    el("prompt-title").focus();
+    byId("prompt-title").focus();
   },
   onApply: ({ items, settings: values, isChosen }) => {
     content.setItems(items);
@@ -57,14 +56,14 @@ const presets = mountPresetSelector(el("presets"), {
 
 await nextTask();
 // The call.
-const drawTurns = mountHalfTurns(el("turns"), call);
-const wave = mountHalfWave(el("wave"), call);
-const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
+const drawTurns = mountHalfTurns(byId("turns"), call);
+const wave = mountHalfWave(byId("wave"), call);
+const drawFigures = mountHalfFigures(byId("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const drawMeters = mountCallMeters(call);
-const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
+const offer = mountAfterCall(byId("after"), { appType: "half_duplex_audio" });
 
 async function start() {
-  after.update(null);
+  offer(null);
   wave.clear();
   await presets.ready;
   const items = contentToWire(content.items);
@@ -82,12 +81,12 @@ const view = mountCallView(call, {
   draw() {
     drawTurns();
     drawFigures();
-    el("model-note").inert = call.isActive; // half duplex has no text input during a call
+    byId("model-note").inert = call.isActive; // half duplex has no text input during a call
   },
 });
 const suggestions = mountSuggestions(call, { start: view.start });
 call.on("opened", () => void devices.refresh());
-call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
+call.on("ended", ({ state }) => offer(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
 setInterval(() => drawMeters(performance.now()), METER_TICK_MS);
 
 await nextTask();
@@ -98,14 +97,14 @@ const drawer = mountSettingsDrawer(
   settings.store,
   () => Promise.all([content.loadEditors(), loadTtsVoice()]),
 );
-const devices = mountAudioDeviceSelector(el("devices"), {
+const devices = mountAudioDeviceSelector(byId("devices"), {
   prefix: "half_duplex",
   onChange: (kind) => void (kind === "mic" ? call.reopenSource() : call.applySettings()),
 });
 mountLateHelp("half-duplex");
-mountModelNote(el("model-note"), page, suggestions.say);
+mountModelNote(byId("model-note"), page, suggestions.say);
 
-mountServiceNote(el("service-note"), page);
+mountServiceNote(byId("service-note"), page);
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 view.update();
 page.ready();

@@ -10,11 +10,10 @@ import { loadApps, startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/memory.js";
 import * as view from "../home/home-view.js";
 
-/** @import { StatusReport } from "../shared/page.js" */
+/** @import { StatusReport } from "../shared/texts.js" */
 /** @import { App } from "../shared/apps.js" */
 
 const page = await startPage({ titleKey: "home.page" });
-const place = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const known = {
   browser: firstFacts(),
@@ -28,40 +27,40 @@ function draw() {
   drawReadiness();
   drawApps();
   const status = known.report?.status ?? null;
-  const note = place("model-note");
+  const note = byId("model-note");
   note.hidden = !status?.model?.is_demonstration;
   if (status && !note.hidden) render(view.demonstrationNote(status, known.apps ?? []), note);
   drawRecent();
   const key = page.defaults?.recording_enabled ? "home.recorded" : "home.not_recorded";
-  setText(place("recording-note"), page.defaults ? t(key) : "");
+  setText(byId("recording-note"), page.defaults ? t(key) : "");
 }
 
 function drawReadiness() {
   const lines = readinessLines(known.browser, known.report, known.waitS, formatClock);
-  render(view.readiness(lines), place("readiness"));
-  const summary = place("hero-summary");
+  render(view.readiness(lines), byId("readiness"));
+  const summary = byId("hero-summary");
   summary.dataset.kind = firstObstacle(lines)?.state ?? "good";
   render(view.heroSummary(lines), summary);
   // The first result of a line is not announced as a change.
   const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(reported.get(id)));
   for (const { id, state } of lines) reported.set(id, state);
-  if (changed.length > 0) setText(place("readiness-news"), view.readinessNews(changed));
+  if (changed.length > 0) setText(byId("readiness-news"), view.readinessNews(changed));
 }
 
 function drawApps() {
   const apps = known.apps ?? [];
   const compared = apps.filter(({ app_id: id }) => isKnownApp(id));
-  render(view.heroButtons(known.apps), place("hero-buttons"));
-  render(view.appCards(apps), place("apps"));
-  render(view.comparison(compared), place("compare"));
-  place("comparison").hidden = compared.length === 0;
-  place("apps-empty").hidden = apps.length > 0;
+  render(view.heroButtons(known.apps), byId("hero-buttons"));
+  render(view.appCards(apps), byId("apps"));
+  render(view.comparison(compared), byId("compare"));
+  byId("comparison").hidden = compared.length === 0;
+  byId("apps-empty").hidden = apps.length > 0;
 }
 
 function drawRecent() {
   const sessions = listRecent();
-  place("recent").hidden = sessions.length === 0;
-  render(view.recentCards(sessions), place("recent-list"));
+  byId("recent").hidden = sessions.length === 0;
+  render(view.recentCards(sessions), byId("recent-list"));
 }
 
 async function showStatus(/** @type {StatusReport} */ report) {
@@ -80,7 +79,7 @@ async function waitOf(/** @type {StatusReport} */ { status }) {
   return queue && expectedWaitS(status, queue.items, queue.running_tasks);
 }
 
-on(place("recent-clear"), "click", () => {
+on(byId("recent-clear"), "click", () => {
   clearRecent();
   drawRecent();
   toast(t("home.recent_cleared"));

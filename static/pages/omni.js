@@ -18,7 +18,6 @@ import { mountLiveView } from "../duplex/ui/live-view.js";
 
 const CHUNK_SAMPLES = 16_000; // one second
 const SOURCES = Object.freeze({ live: "camera", file: "film" });
-const part = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const page = await startPage({ titleKey: "app.omni.title" });
 const store = new SettingsStore("omni_settings", OMNI_FIELDS);
@@ -27,7 +26,7 @@ const isFile = () => store.get("source") === "file";
 const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store, say });
 await nextTask();
 
-const devices = mountAudioDeviceSelector(part("devices"), {
+const devices = mountAudioDeviceSelector(byId("devices"), {
   prefix: "omni",
   kinds: ["mic", "speaker", "camera"],
   onChange(kind) {
@@ -37,7 +36,7 @@ const devices = mountAudioDeviceSelector(part("devices"), {
   },
 });
 
-const stage = mountCameraStage(part("screen"), {
+const stage = mountCameraStage(byId("screen"), {
   video,
   cameraId: () => devices.cameraId,
   isFile,
@@ -61,7 +60,7 @@ const fileMode = late(
   ({ mountFileMode }) =>
     (openedFileMode = mountFileMode(
       {
-        panel: part("file-panel"),
+        panel: byId("file-panel"),
         mixer: byId("mixer", HTMLDetailsElement),
         progress: byId("file-progress", HTMLProgressElement),
         video,
@@ -69,7 +68,7 @@ const fileMode = late(
       { store, onFile: stage.setFile, microphone: microphoneWish },
     )),
 );
-const drawSource = mountView(part("source"), () =>
+const drawSource = mountView(byId("source"), () =>
   iconPills(SOURCES, {
     label: t("omni.source"),
     text: (source) => t(`omni.source_${source}`),
@@ -125,7 +124,7 @@ async function start() {
 }
 
 async function showSource() {
-  part("file-panel").hidden = !isFile();
+  byId("file-panel").hidden = !isFile();
   if (isFile()) await (await fileMode()).show();
 }
 
@@ -158,7 +157,7 @@ function say(/** @type {string} */ sentence) {
 
 const full = mountFullView(() => tools.update());
 const tools = mountScreenTools(
-  { bar: part("tools"), corner: part("screen-corner") },
+  { bar: byId("tools"), corner: byId("screen-corner") },
   {
     store,
     hasCamera: () => stage.hasCamera,
@@ -170,7 +169,7 @@ const showPicture = late(
   () => import("../duplex/ui/picture-view.js"),
   ({ mountPictureView }) => mountPictureView(call, { store, video, pictures }),
 );
-on(part("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings(), toastProblem));
+on(byId("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings(), toastProblem));
 
 call.on("ended", release);
 

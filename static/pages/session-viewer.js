@@ -17,8 +17,8 @@ const page = await startPage({ titleKey: "viewer.title" });
 page.show();
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
 const urlOf = (/** @type {string} */ path) => assetUrl(recordingId, path);
-const [content, more, waiting] = ["content", "more", "waiting"].map((id) => byId(id, HTMLElement));
-const notice = mountNotice(byId("notice", HTMLElement));
+const [content, more, waiting] = ["content", "more", "waiting"].map((id) => byId(id));
+const notice = mountNotice(byId("notice"));
 const leaving = new AbortController();
 addEventListener("pagehide", () => leaving.abort());
 
@@ -27,13 +27,13 @@ const head = mountHead(recordingId, {
     leaving.abort(); // its sound is no longer waited for
     shown.recording = null;
     draw();
-    byId("actions", HTMLElement).hidden = true;
-    byId("comment", HTMLElement).hidden = true;
+    byId("actions").hidden = true;
+    byId("comment").hidden = true;
     notice.show("recording_gone", { kind: "caution", actions: [{ label: () => t("viewer.home"), href: "/" }] });
   },
   onProblem: (error) => notice.show(/** @type {{code?: string, message?: string}} */ (error)),
 });
-const comment = mountCommentCard(byId("comment", HTMLElement), { recordingId, maxChars: page.defaults?.limits.comment_chars });
+const comment = mountCommentCard(byId("comment"), { recordingId, maxChars: page.defaults?.limits.comment_chars });
 
 const shown = {
   waitingKey: /** @type {string | null} */ (null), // of the text that says what is waited for
@@ -96,7 +96,7 @@ function pause() {
 }
 
 function mountCall(/** @type {Recording} */ recording) {
-  const duplex = mountDuplex(find(content, ".duplex", HTMLElement), { recording, urlOf });
+  const duplex = mountDuplex(find(content, ".duplex"), { recording, urlOf });
   shown.duplex = duplex;
   shown.units = makeUnitsPanel({ plan: duplex.plan, onJump: duplex.seek, playFile: duplex.playFile, draw });
 }

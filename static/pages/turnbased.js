@@ -7,9 +7,10 @@ import { mountLateHelp } from "../shared/late-parts.js";
 import { networkOf } from "../shared/network.js";
 import { startPage } from "../shared/page.js";
 import { addRecent } from "../shared/memory.js";
+import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { voiceLimits, voiceToWire } from "../shared/prompt.js";
-import { mountAnswerVoice, mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
+import { mountAnswerVoice, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
 import { mountChatNotes, mountKeptChats, mountUpload, mountWelcome } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
 import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
@@ -43,10 +44,10 @@ const session = new ChatSession({
   settings: () => chatSettings(settings, voiceBase64()),
   prepared: () => instructions.ready,
 });
-const upload = mountUpload(byId("upload", HTMLElement), () => socket);
+const upload = mountUpload(byId("upload"), () => socket);
 
-const notice = mountNotice(byId("notice", HTMLElement));
-const libraryNote = mountNotice(byId("library-note", HTMLElement));
+const notice = mountNotice(byId("notice"));
+const libraryNote = mountNotice(byId("library-note"));
 const notes = mountChatNotes({
   session,
   maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_KV_TOKENS,
@@ -64,7 +65,7 @@ const instructions = mountInstructions({
   onPreset: (values) => settings.applyPreset(fromPreset(values)),
 });
 const draft = openDraft(store);
-const composer = mountComposer(byId("composer", HTMLElement), {
+const composer = mountComposer(byId("composer"), {
   limits,
   sentChars: () => wireChars(session.media),
   picturesPerS: () => Number(settings.get("picturesPerS")),
@@ -83,9 +84,9 @@ const composer = mountComposer(byId("composer", HTMLElement), {
   onProblem: (code) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
   onDraft: draft.keep,
 });
-const list = mountMessageList(byId("scroll", HTMLElement), {
+const list = mountMessageList(byId("scroll"), {
   session,
-  spoken: byId("spoken", HTMLElement),
+  spoken: byId("spoken"),
   toEnd: byId("to-end", HTMLButtonElement),
   onPlain: () => libraryNote.show("missing_library", { kind: "caution" }),
   actions: {
@@ -99,7 +100,7 @@ const list = mountMessageList(byId("scroll", HTMLElement), {
     },
   },
 });
-const welcome = mountWelcome({ session, onSuggest: (text) => (composer.write(text), composer.focus()) });
+const showModel = mountWelcome({ session, onSuggest: (text) => (composer.write(text), composer.focus()) });
 const kept = mountKeptChats({
   session,
   store,
@@ -122,7 +123,8 @@ for (const [action, run] of /** @type {const} */ ([
   }
 }
 mountLateHelp("turnbased");
-mountChatSettings(settings);
+mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), settings, sound.load);
+bindSettings(byId("composer"), settings);
 
 function pauseSounds() {
   document.dispatchEvent(new Event("pausesounds"));
@@ -154,7 +156,7 @@ function offerUndo(/** @type {string} */ key) {
   toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }
 
-const drawTitle = () => setText(byId("chat-title", HTMLElement), session.head.title || t("chat.untitled"));
+const drawTitle = () => setText(byId("chat-title"), session.head.title || t("chat.untitled"));
 session.on("change", () => {
   composer.setBusy(session.isBusy);
   if (!session.isBusy) upload.end();
@@ -172,7 +174,7 @@ session.on("problem", () => toast(t("chat.not_kept")));
 onLangChange(drawTitle);
 page.onStatus(({ status }) => {
   notes.showStatus(status);
-  welcome.showModel(status?.model);
+  showModel(status?.model);
 });
 
 await kept.restore();

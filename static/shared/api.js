@@ -51,3 +51,7 @@ function detailOf(/** @type {{detail?: string | {msg?: string}[]} | null} */ bod
   if (Array.isArray(detail)) return detail.map((one) => one.msg).join("; ");
   return detail ?? "";
 }
+
+/** @param {string} recordingId @param {string} [what] of it @returns {string} path of a recording */
+export const recordingPath = (recordingId, what) =>
+  ["/api/sessions", encodeURIComponent(recordingId), what].filter(Boolean).join("/");

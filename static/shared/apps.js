@@ -19,7 +19,7 @@ import { hasText, t } from "./texts.js";
 };
 /** @type {AppLook} */ const UNKNOWN_LOOK = { icon: "sparkle", needs: [], startKey: "home.start_other" };
 
-/** Order in which apps are listed; unknown ones come last. */
+/** Order in which apps are listed; unknown ones come last. Most pages need no looks. */
 const ORDER = ["audio_duplex", "omni", "half_duplex_audio", "turnbased"];
 /** Preference for the main button: voice apps that need only a microphone come first. */
 const PRIMARY = ["audio_duplex", "half_duplex_audio", "omni", "turnbased"];

@@ -1,6 +1,6 @@
 /** Typed events, lazy loading, splitting of work, throttling, rates, quantiles and medians. Pure. */
 
-import { CodedError } from "./texts.js";
+import { CodedError, MS_PER_S } from "./texts.js";
 
 /** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
@@ -94,18 +94,15 @@ export function medianOf(values) {
 // Measures the rate of events over the last few.
 
 const KEPT = 12;
-const MS_PER_S = 1_000;
 
-/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` per second; 0 until there are two events */
+/** @returns {(nowMs: number) => {rate: number, count: number}} counts an event; `rate` per second, 0 until there are two */
 export function createRateCounter() {
   /** @type {number[]} */ let times = [];
   let total = 0;
-  return {
-    count(nowMs) {
-      times = [...times.slice(1 - KEPT), nowMs];
-      total += 1;
-      const spanMs = nowMs - times[0];
-      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
-    },
+  return (nowMs) => {
+    times = [...times.slice(1 - KEPT), nowMs];
+    total += 1;
+    const spanMs = nowMs - times[0];
+    return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
   };
 }

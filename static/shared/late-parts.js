@@ -73,7 +73,7 @@ export function mountLateHelp(/** @type {FaqMode} */ mode) {
     try {
       const { mountFaqSidebar } = await loadSidebar();
       end();
-      mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
+      mountFaqSidebar(byId("faq"), { mode, opener }).open();
     } catch (error) {
       toastProblem(error);
     }
@@ -84,20 +84,18 @@ export function mountLateHelp(/** @type {FaqMode} */ mode) {
 
 const loadShare = late(() => import("./save-share.js"));
 
-/** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null withdraws the offer */
+/** @param {HTMLElement} el @returns {(subject: ShareSubject | null) => Promise<void>} null withdraws the offer */
 export function mountOfferShare(el) {
-  /** @type {SaveShare | null} */ let mounted = null;
+  /** @type {SaveShare | null} */ let update = null;
   /** @type {ShareSubject | null} */ let wanted = null;
   el.hidden = true;
-  return {
-    async update(subject) {
-      wanted = subject;
-      el.hidden = subject === null;
-      if (!subject) return mounted?.update({ recordingId: null, getBrowserRecording: undefined });
-      const { mountSaveShare } = await loadShare();
-      if (wanted !== subject) return; // superseded by another conversation
-      if (mounted) mounted.update({ getBrowserRecording: undefined, ...subject });
-      else mounted = mountSaveShare(el, subject);
-    },
+  return async (subject) => {
+    wanted = subject;
+    el.hidden = subject === null;
+    if (!subject) return update?.({ recordingId: null, getBrowserRecording: undefined });
+    const { mountSaveShare } = await loadShare();
+    if (wanted !== subject) return; // superseded by another conversation
+    if (update) update({ getBrowserRecording: undefined, ...subject });
+    else update = mountSaveShare(el, subject);
   };
 }

@@ -27,7 +27,7 @@ export function mountLevelMeter(el, { labelKey, sign, kind = "listen" }) {
           ><span class="meter-bar"></span><span class="meter-peak"></span></span
         ><span class="meter-value small number soft" aria-hidden="true"></span>`,
   );
-  const [bar, peak, track, value] = ["bar", "peak", "track", "value"].map((name) => find(el, `.meter-${name}`, HTMLElement));
+  const [bar, peak, track, value] = ["bar", "peak", "track", "value"].map((name) => find(el, `.meter-${name}`));
   let motion = createMeterMotion();
   let announcedAtMs = -Infinity;
   const announce = (/** @type {number} */ barDb) => {

@@ -9,15 +9,15 @@ import { guard } from "/static/vendor/lit-html/directives/guard.js";
 import { live } from "/static/vendor/lit-html/directives/live.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
 
-/** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */
-export function byId(id, kind, root = document) {
-  const found = root.getElementById(id);
+/** @template {Element} [E=HTMLElement] @param {string} id @param {new () => E} [kind] @returns {E} */
+export function byId(id, kind = /** @type {new () => any} */ (HTMLElement)) {
+  const found = document.getElementById(id);
   if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} #${id}.`);
   return found;
 }
 
-/** @template {Element} E @param {ParentNode} root @param {string} selector @param {new () => E} kind @returns {E} */
-export function find(root, selector, kind) {
+/** @template {Element} [E=HTMLElement] @param {ParentNode} root @param {string} selector @param {new () => E} [kind] @returns {E} */
+export function find(root, selector, kind = /** @type {new () => any} */ (HTMLElement)) {
   const found = root.querySelector(selector);
   if (!(found instanceof kind)) throw new Error(`There is no ${kind.name} at ${selector}.`);
   return found;
@@ -163,12 +163,12 @@ export function render(view, el) {
  * @property {string} [href] makes it a link
  *
  * @typedef {{code?: string, message?: string}} Problem
- * @typedef {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>, actions?: NoticeAction[]}} NoticeLook
+ * @typedef {{kind?: "bad" | "caution" | "good", actions?: NoticeAction[]}} NoticeLook
  */
 
 /** @param {string | Problem} problem @param {NoticeLook} [look] */
-export function noticeView(problem, { kind = "bad", params, actions = [] } = {}) {
-  const { title, nextStep: next, detail } = problemText(problem, params);
+export function noticeView(problem, { kind = "bad", actions = [] } = {}) {
+  const { title, nextStep: next, detail } = problemText(problem);
   const more = actions.length > 0 ? html`<div class="row">${actions.map(actionView)}</div>` : nothing;
   return noticeBox({ kind, sign: icon(kind === "good" ? "check" : "warning"), title, next, detail, more });
 }
@@ -275,6 +275,13 @@ export function isConfirmed({ title, text, confirm }) {
       queueMicrotask(() => place.remove());
       resolve(dialog.returnValue === "yes");
     });
+  });
+}
+
+/** Closes a dialog by its button, or by a click on the backdrop, which has the dialog itself as its target. @param {HTMLDialogElement} dialog */
+export function closeByClick(dialog) {
+  on(dialog, "click", ({ target }) => {
+    if (target === dialog || (target instanceof Element && target.closest("[data-action=close]"))) dialog.close();
   });
 }
 

@@ -31,12 +31,7 @@ import { CLOSE_CODES } from "./protocol.js";
  * @property {(end: SocketEnd) => void} onClosed Called once, and never after our own `close()`.
  */
 
-/** @typedef {Object} LiveSocket
- * @property {() => boolean} isOpen
- * @property {() => number} bufferedBytes Bytes queued for sending.
- * @property {(message: object) => number} send Returns the number of characters sent; 0 if it is not open.
- * @property {() => void} close No handler is called afterwards.
- */
+/** @typedef {ReturnType<typeof openLiveSocket>} LiveSocket */
 
 const OPEN_STATE = 1; // WebSocket.OPEN
 const NORMAL_CLOSURE = 1000;
@@ -44,7 +39,7 @@ const NORMAL_CLOSURE = 1000;
 const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
 const ID_RANDOM_BYTES = 3;
 
-/** @param {string} url @param {LiveSocketHandlers} handlers @param {SocketFactory} factory @returns {LiveSocket} */
+/** @param {string} url @param {LiveSocketHandlers} handlers @param {SocketFactory} factory */
 export function openLiveSocket(url, handlers, factory) {
   let isDone = false;
   let wasOpen = false;
@@ -55,7 +50,12 @@ export function openLiveSocket(url, handlers, factory) {
     queueMicrotask(() => {
       if (!isDone) handlers.onClosed({ ...NEVER_OPENED, closeReason: String(error) });
     });
-    return { isOpen: () => false, bufferedBytes: () => 0, send: () => 0, close: () => void (isDone = true) };
+    return {
+      isOpen: () => false,
+      bufferedBytes: () => 0,
+      send: (/** @type {object} */ _message) => 0,
+      close: () => void (isDone = true),
+    };
   }
 
   socket.addEventListener("open", () => {
@@ -79,13 +79,15 @@ export function openLiveSocket(url, handlers, factory) {
 
   return {
     isOpen: () => !isDone && socket.readyState === OPEN_STATE,
-    bufferedBytes: () => socket.bufferedAmount,
+    bufferedBytes: () => socket.bufferedAmount, // queued for sending
+    /** @param {object} message @returns {number} of characters sent; 0 if it is not open */
     send(message) {
       if (isDone || socket.readyState !== OPEN_STATE) return 0;
       const text = JSON.stringify(message);
       socket.send(text);
       return text.length;
     },
+    /** No handler is called afterwards. */
     close() {
       isDone = true;
       socket.close(NORMAL_CLOSURE);
@@ -116,24 +118,14 @@ export function newSessionId(prefix, unixMs = Date.now()) {
   return `${prefix}_${Math.floor(unixMs).toString(36)}_${tail}`;
 }
 
-/** @typedef {Object} SessionLinkOptions
- * @property {string} url
- * @property {SocketFactory} socketFactory
- * @property {(message: WireMessage) => void} [noteOwner]
- * @property {() => Promise<ServerProbe>} [probe] Probes the server when the socket vanished.
+/** @typedef {Object} LinkHandlers
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
  * @property {(isThere: boolean) => void} [onConnection] The socket was lost, or another one resumed the session.
  * @property {(reason: EndReason) => void} onEnd Called exactly once, as the last callback.
  */
 
-/** @typedef {Object} SessionLink
- * @property {(message: object) => number} send Returns the characters sent; 0 if it is not open.
- * @property {() => boolean} isOpen
- * @property {() => number} bufferedBytes
- * @property {(reason: EndReason) => void} leave Ask the server to stop; ends with this reason.
- * @property {(reason: EndReason) => void} drop The same without waiting for the server's answer.
- */
+/** @typedef {ReturnType<typeof openSessionLink>} SessionLink */
 
 /** How long the server has to answer `stop`; it waits up to 5 s for a running unit itself. */
 export const STOP_LIMIT_MS = 8_000;
@@ -150,7 +142,7 @@ const MS_PER_S = 1_000;
 /** Delay before the next attempt to reconnect, ms. @param {number} tries Made so far. @returns {number} */
 export const retryDelayMs = (tries) => RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
 
-/** Open the socket of a session. @param {SessionLinkOptions} options @returns {SessionLink} */
+/** Opens the socket of a session. @param {{url: string} & Omit<Network, "url" | "postChat" | "probe"> & Partial<Pick<Network, "probe">> & LinkHandlers} options */
 export function openSessionLink(options) {
   /** @type {EndReason | null} */ let wished = null;
   let isOver = false;
@@ -232,15 +224,17 @@ export function openSessionLink(options) {
   let socket = connect({ resumable: "1" });
 
   return {
-    send: (message) => socket.send(message),
+    send: (/** @type {object} */ message) => socket.send(message),
     isOpen: () => lostAtMs === null && socket.isOpen(),
     bufferedBytes: () => socket.bufferedBytes(),
+    /** Asks the server to stop; ends with this reason. @param {EndReason} reason */
     leave(reason) {
       if (isOver || wished) return;
       wished = reason;
       if (socket.send({ type: "stop" }) === 0) return finish(reason);
       stopTimer = setTimeout(() => finish(reason), STOP_LIMIT_MS);
     },
+    /** The same without waiting for the server's answer. @param {EndReason} reason */
     drop(reason) {
       if (isOver) return;
       if (!wished) socket.send({ type: "stop" });

@@ -151,7 +151,7 @@ export function mountFaqSidebar(el, { mode, opener }) {
   const open = () => {
     el.hidden = false;
     update();
-    find(el, ".faq-title", HTMLElement).focus();
+    find(el, ".faq-title").focus();
   };
   const shut = () => {
     if (el.hidden) return;

@@ -1,20 +1,17 @@
 /** Page visibility and screen wake lock. Device. */
 
-/** @typedef {Object} VisibilitySource
- * @property {() => boolean} isHidden
- * @property {(listener: (isHidden: boolean) => void) => () => void} onChange Returns a function that removes the listener.
- * @property {(listener: () => void) => () => void} onPageHide The page is being left.
- */
+/** @typedef {ReturnType<typeof pageVisibility>} VisibilitySource */
 
-/** The browser's own page. @returns {VisibilitySource} */
+/** The browser's own page. What adds a listener returns a function that removes it. */
 export function pageVisibility() {
   return {
     isHidden: () => document.visibilityState === "hidden",
-    onChange(listener) {
+    onChange(/** @type {(isHidden: boolean) => void} */ listener) {
       const notify = () => listener(document.visibilityState === "hidden");
       document.addEventListener("visibilitychange", notify);
       return () => document.removeEventListener("visibilitychange", notify);
     },
+    /** The page is being left. @param {() => void} listener */
     onPageHide(listener) {
       window.addEventListener("pagehide", listener);
       return () => window.removeEventListener("pagehide", listener);

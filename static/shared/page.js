@@ -9,13 +9,12 @@ import { describeHealth, getLang, onLangChange, t } from "./texts.js";
 import { remember } from "./memory.js";
 
 /** @import { App } from "./apps.js" */
+/** @import { StatusReport } from "./texts.js" */
 
 // Polls the server status while the page is visible.
 
 const INTERVAL_MS = 10_000;
 const FIRST_REPORT_MS = 500; // how long the first paint waits for the first report
-
-/** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
 
 const askStatus = () =>
   getJson("/status").then(
@@ -59,18 +58,9 @@ function watchForChinese() {
 const PRODUCT = "MiniCPM-o live";
 const READY_MARK = "page-interactive";
 
-/**
- * @typedef {Object} Page
- * @property {Http.FrontendDefaults | null} defaults null if the server could not be reached
- * @property {Promise<App[] | null>} apps as `loadApps` gives them
- * @property {(listener: (report: StatusReport) => void) => void} onStatus
- *   called at once with the latest report, then with every new one
- * @property {() => Promise<void>} refreshStatus
- * @property {() => void} show reveals the page; `ready` does so as well
- * @property {() => void} ready marks the page as usable
- */
+/** @typedef {Awaited<ReturnType<typeof startPage>>} Page */
 
-/** @param {{titleKey: string, statusIntervalMs?: number}} options @returns {Promise<Page>} */
+/** @param {{titleKey: string, statusIntervalMs?: number}} options */
 export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   watchForChinese();
   const apps = loadApps();
@@ -80,8 +70,8 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   // Content that arrives before the first paint causes no layout shift.
   await Promise.race([Promise.all([apps, firstReport]), new Promise((done) => setTimeout(done, FIRST_REPORT_MS))]);
 
-  const nav = mountAppNav(byId("nav", HTMLElement), apps);
-  const footer = byId("footer", HTMLElement);
+  const showStatus = mountAppNav(byId("nav"), apps);
+  const footer = byId("footer");
   footer.classList.add("footer");
   mountView(footer, () => html`<span>${t("footer.about")}</span><a href="/api/docs">${t("footer.api")}</a>`);
   const showTitle = () => {
@@ -90,7 +80,7 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   onLangChange(showTitle);
   showTitle();
 
-  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([nav.showStatus]);
+  /** @type {Set<(report: StatusReport) => void>} */ const listeners = new Set([showStatus]);
   /** @type {StatusReport | null} */ let latest = null;
   const notify = (/** @type {StatusReport} */ report) => {
     latest = report;
@@ -106,14 +96,16 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   await nextTask();
   const show = () => void (document.documentElement.dataset.shown = "true");
   return {
-    defaults,
+    defaults, // null if the server could not be reached
     apps,
     refreshStatus,
+    /** @param {(report: StatusReport) => void} listener called at once with the latest report, then with every new one */
     onStatus(listener) {
       listeners.add(listener);
       if (latest) listener(latest);
     },
-    show,
+    show, // reveals the page; `ready` does so as well
+    /** Marks the page as usable. */
     ready() {
       show();
       performance.mark(READY_MARK);
@@ -142,7 +134,7 @@ export const loadApps = () =>
     () => null,
   );
 
-/** @param {HTMLElement} el @param {Promise<App[] | null>} apps @returns {{showStatus: (report: StatusReport) => void}} */
+/** @param {HTMLElement} el @param {Promise<App[] | null>} apps @returns {(report: StatusReport) => void} shows the status */
 function mountAppNav(el, apps) {
   const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {
@@ -169,16 +161,9 @@ function mountAppNav(el, apps) {
     () =>
       html`<nav aria-label=${t("nav.label")} @keydown=${onKey}>
         <div class="nav-inner">
-          <button
-            type="button"
-            class="button button-quiet button-icon nav-menu"
-            aria-controls="nav-links"
-            aria-expanded=${String(state.isOpen)}
-            aria-label=${t("nav.menu")}
-            @click=${() => open(!state.isOpen)}
-          >
-            ${icon("menu")}
-          </button>
+          ${iconButton("menu", t("nav.menu"), () => open(!state.isOpen), {
+            ...{ style: "button-quiet nav-menu", isExpanded: state.isOpen, controls: "nav-links" },
+          })}
           <a class="brand" href="/" aria-label=${t("nav.home")}>${icon("brand")}<span class="brand-name">MiniCPM-o live</span></a>
           <ul class="nav-links" id="nav-links" data-open=${String(state.isOpen)}>
             ${links(state.apps)}
@@ -197,11 +182,9 @@ function mountAppNav(el, apps) {
     state.apps = list ?? [];
     draw();
   });
-  return {
-    showStatus(report) {
-      state.report = report;
-      draw();
-    },
+  return (report) => {
+    state.report = report;
+    draw();
   };
 }
 

@@ -124,14 +124,7 @@ export const nameOfFile = (fileName) => fileName.replace(/^.*[\\/]/, "").replace
 /**
  * @typedef {"turnbased" | "half_duplex_audio" | "omni" | "audio_duplex"} PresetMode
  * @typedef {string | Record<string, string>} Words one text, or one for each language
- *
- * @typedef {Object} AppliedPreset
- * @property {string} id
- * @property {string} systemPrompt of the duplex modes; "" otherwise
- * @property {Voice | null} voice of duplex modes; null if the preset names none
- * @property {ContentItem[]} items system content of the other modes
- * @property {Record<string, unknown>} settings with groups flattened: {vad: {threshold}} is vad_threshold
- * @property {boolean} isChosen the visitor chose it now; false when the page opens
+ * @typedef {ReturnType<typeof applyPreset>} AppliedPreset
  */
 
 /** Text in the given language, else in English, else in any. @param {Words | null | undefined} words @param {string} lang */
@@ -147,11 +140,11 @@ export const hasSounds = (preset) => preset.ref_audio !== null || preset.system_
 export function applyPreset(preset, sounds, isChosen) {
   return {
     id: preset.id,
-    systemPrompt: preset.system_prompt ?? "",
+    systemPrompt: preset.system_prompt ?? "", // of the duplex modes, as is the voice
     voice: voiceFromPreset(preset.ref_audio, sounds?.ref_audio),
-    items: contentFromPreset(preset.system_content, sounds?.system_content_audio ?? []),
+    items: contentFromPreset(preset.system_content, sounds?.system_content_audio ?? []), // of the other modes
     settings: flatten(preset.settings ?? {}),
-    isChosen,
+    isChosen, // by the visitor now; false when the page opens
   };
 }
 

@@ -1,6 +1,6 @@
 /** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
-import { ApiError, sendJson } from "./api.js";
+import { ApiError, recordingPath, sendJson } from "./api.js";
 import { formatBytes, formatNumber, t } from "./texts.js";
 import { html, icon, live, mountView, nothing, noticeView, textButton, toast } from "./lit.js";
 import { addRecent, ownerHeaders } from "./memory.js";
@@ -19,7 +19,7 @@ const ID_BASE = 36;
  * @property {string} appType
  * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the browser's own recording
  *
- * @typedef {{update: (change: Partial<ShareSubject>) => void}} SaveShare shows another recording and discards what was entered
+ * @typedef {(change: Partial<ShareSubject>) => void} SaveShare shows another recording and discards what was entered
  */
 
 const fresh = () => ({
@@ -57,12 +57,10 @@ export function mountSaveShare(el, subject) {
     maxBytes = defaults?.limits.recording_upload_bytes ?? MAX_UPLOAD_BYTES;
     void look();
   });
-  return {
-    update(next) {
-      state.sending?.abort();
-      change({ ...fresh(), subject: { ...state.subject, ...next } });
-      void look();
-    },
+  return (next) => {
+    state.sending?.abort();
+    change({ ...fresh(), subject: { ...state.subject, ...next } });
+    void look();
   };
 }
 
@@ -82,10 +80,10 @@ async function share(state, change, linkId) {
       const typed = new Blob([file.blob], { type: uploadType(file.blob.type) ?? file.blob.type });
       change({ progress: { sentBytes: 0, totalBytes: typed.size } });
       const onProgress = (/** @type {State["progress"]} */ progress) => change({ progress });
-      await sendFile(pathOf(recordingId, "upload-recording"), typed, file.fileName, { onProgress, signal, headers });
+      await sendFile(recordingPath(recordingId, "upload-recording"), typed, file.fileName, { onProgress, signal, headers });
       if (state.subject === subject) state.sent = file.blob;
     }
-    await sendJson("POST", pathOf(recordingId, "comment"), { comment: state.comment.trim() }, { signal, headers });
+    await sendJson("POST", recordingPath(recordingId, "comment"), { comment: state.comment.trim() }, { signal, headers });
     outcome = { phase: "shared", sending: null, url: linkOf(recordingId) };
   } catch (error) {
     if (!signal.aborted) outcome.problem = problemOf(error);
@@ -96,9 +94,6 @@ async function share(state, change, linkId) {
   addRecent(recordingId, appType);
   await copyLink(outcome.url, linkId);
 }
-
-/** @param {string} recordingId @param {string} what */
-const pathOf = (recordingId, what) => `/api/sessions/${encodeURIComponent(recordingId)}/${what}`;
 
 function problemOf(/** @type {unknown} */ error) {
   const { code = "internal", message = "", status = 0 } = /** @type {Partial<ApiError>} */ (error);
@@ -197,15 +192,16 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
 
 // The link to the replay: copy, open, pass on; and the comment field.
 
-const TOAST_MS = 5_000;
+const LINK_SHOWN_MS = 20_000;
 
 export const linkOf = (/** @type {string} */ recordingId) => new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
 
-/** @param {string} url @param {string} fieldId of the field that shows it */
-export async function copyLink(url, fieldId) {
+/** @param {string} url @param {string} [fieldId] of the field that shows it */
+export async function copyLink(url, fieldId = "") {
   const field = /** @type {HTMLInputElement | null} */ (document.getElementById(fieldId));
-  const isCopied = await copyText(url, field ?? undefined);
-  toast(t(isCopied ? "share.copied" : "share.select"), { shownMs: TOAST_MS });
+  if (await copyText(url, field)) toast(t("share.copied"));
+  else if (field) toast(t("share.select"));
+  else toast(url, { shownMs: LINK_SHOWN_MS });
 }
 
 /** @param {{id: string, url: string | null}} options null hides it */
@@ -262,17 +258,17 @@ export function commentField({ id, value, onInput, labelKey = "share.comment", m
 
 /**
  * @param {string} text
- * @param {HTMLInputElement} [field] that shows the text; it is selected if copying fails
+ * @param {HTMLInputElement | null} [field] that shows the text; it is selected if copying fails
  * @returns {Promise<boolean>} whether it was copied
  */
-export async function copyText(text, field) {
+export async function copyText(text, field = null) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
     field?.focus();
     field?.select();
-    return field !== undefined && copySelection();
+    return field !== null && copySelection();
   }
 }
 

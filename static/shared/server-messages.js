@@ -19,14 +19,7 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
 /** @typedef {Exclude<ErrorCode, "no_worker" | "worker_unreachable"> | ClientEndCode} EndCode */
 
-/** Why a session ended.
- * @typedef {Object} EndReason
- * @property {EndCode} code Machine-readable; pages have a text for each.
- * @property {string} detail The kind of `timeout`: "pause", "max_session", "inactivity"; else "".
- * @property {string} message The server's own words, or "".
- * @property {boolean} isByUser The user wanted it.
- * @property {boolean} canRestart The same settings may work when tried again at once.
- */
+/** Why a session ended. @typedef {ReturnType<typeof endReason>} EndReason */
 
 /** How a socket was closed.
  * @typedef {Object} SocketEnd
@@ -53,11 +46,14 @@ const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
 const ABNORMAL_CLOSURE = 1006; // the browser's close code for a lost socket. Source: RFC 6455, section 7.4.1.
 
-/** @param {EndCode} code @param {string} [message] The server's own words. @param {string} [detail] @returns {EndReason} */
-export function endReason(code, message = "", detail = "") {
-  const isByUser = BY_USER.has(code);
-  return { code, detail, message, isByUser, canRestart: !NOT_AT_ONCE.has(code) };
-}
+/** @param {EndCode} code of which pages have a text each @param {string} [message] The server's own words. @param {string} [detail] */
+export const endReason = (code, message = "", detail = "") => ({
+  code,
+  detail, // the kind of `timeout`: "pause", "max_session", "inactivity"; else ""
+  message,
+  isByUser: BY_USER.has(code), // the user wanted it
+  canRestart: !NOT_AT_ONCE.has(code), // the same settings may work when tried again at once
+});
 
 /** Maps codes that call for the same action to one name. @param {string} wireCode `code` of an `error` message. @returns {EndCode} */
 function endCodeOf(wireCode) {
@@ -110,20 +106,14 @@ export const needsProbe = (end) => end.closeCode === ABNORMAL_CLOSURE && !WIRE_C
 
 // A place in the queue, out of a `queued` or `queue_update`.
 
-/** @typedef {Object} QueuePlace
- * @property {number} position 1 is next.
- * @property {number} etaS Estimated wait, s.
- * @property {number} queueLength How many wait.
- */
+/** @typedef {ReturnType<typeof queuePlace>} QueuePlace */
 
-/** Read a place. @param {Partial<Omit<Queued, "type">>} message of any server @returns {QueuePlace} */
-export function queuePlace(message) {
-  return {
-    position: Math.max(1, numberOr0(message.position)),
-    etaS: Math.max(0, numberOr0(message.eta_seconds ?? message.estimated_wait_s)),
-    queueLength: numberOr0(message.queue_length),
-  };
-}
+/** Reads a place. @param {Partial<Omit<Queued, "type">>} message of any server */
+export const queuePlace = (message) => ({
+  position: Math.max(1, numberOr0(message.position)), // 1 is next
+  etaS: Math.max(0, numberOr0(message.eta_seconds ?? message.estimated_wait_s)), // estimated wait, s
+  queueLength: numberOr0(message.queue_length), // how many wait
+});
 
 /** A field as a number; 0 if it is missing or invalid. @param {unknown} value @returns {number} */
 export const numberOr0 = (value) => (typeof value === "number" && Number.isFinite(value) ? value : 0);

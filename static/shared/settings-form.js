@@ -1,10 +1,10 @@
 /**
- * Binds form inputs to a page's settings: `data-setting="name"`, `<output data-value-of="name">`. Also the settings drawer,
- * radio pills, and the preset selector, which remembers the choice per page and fetches a preset's audio when it is chosen.
+ * Draws settings as rows of a form, and binds inputs to them: `data-setting="name"`, `<output data-value-of="name">`. Also the
+ * settings drawer, radio pills, and the preset selector, which remembers the choice per page and fetches a preset's audio when it is chosen.
  */
 
-import { find, html, icon, mountView, nothing, on, setText, toastProblem } from "./lit.js";
-import { formatNumber, getLang, onLangChange, problemWords, t } from "./texts.js";
+import { closeByClick, find, html, icon, mountView, nothing, on, setText, toastProblem } from "./lit.js";
+import { formatNumber, getLang, hasText, onLangChange, problemWords, t } from "./texts.js";
 import { getJson } from "./api.js";
 import { kept } from "./async.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
@@ -16,6 +16,7 @@ import { remember, remembered } from "./memory.js";
 /** @typedef {SettingsStore<Record<string, Field>>} AnyStore */
 
 export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStore} */ store) {
+  for (const el of root.querySelectorAll("[data-rows]")) if (el instanceof HTMLElement) mountRows(el, store);
   const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
   for (const input of inputs) prepare(input, store);
   const update = () => {
@@ -45,20 +46,55 @@ export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStor
   update();
 }
 
-/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
-const isInput = (element) =>
-  element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
+/** `data-rows="TEXTS: NAME …"` lists settings; TEXTS begins the keys of their texts. @param {HTMLElement} el @param {AnyStore} store */
+function mountRows(el, store) {
+  const [texts, names] = (el.dataset.rows ?? "").split(":");
+  mountView(el, () => names.match(/\w+/g)?.map((name) => settingRow(texts, name, fieldOf(store, name))));
+}
 
-function prepare(/** @type {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */ input, /** @type {AnyStore} */ store) {
-  const field = store.fields[input.dataset.setting ?? ""];
-  if (!field) throw new Error(`There is no setting "${input.dataset.setting}".`);
+/** A setting with its texts TEXTS.NAME, TEXTS.NAME_hint if there is one, and TEXTS.NAME_VALUE. @param {string} texts @param {string} name @param {Field} field */
+export function settingRow(texts, name, field) {
+  const id = `set-${name}`;
+  const key = [texts, name].join(".");
+  const hasHint = hasText(key + "_hint");
+  const about = hasHint ? `${id}-hint` : nothing;
+  const hint = hasHint ? html`<p class="hint" id=${about}>${t(key + "_hint")}</p>` : nothing;
+  if (field.type === "boolean")
+    return html`<div>
+      <label class="check"
+        ><input type="checkbox" role="switch" data-setting=${name} aria-describedby=${about} /><span>${t(key)}</span></label
+      >${hint}
+    </div>`;
+  if (field.type === "number")
+    return html`<div class="field field-row">
+      <label for=${id}>${t(key)}</label><output class="number" for=${id} data-value-of=${name}></output>
+      <input type="range" id=${id} data-setting=${name} aria-describedby=${about} />${hint}
+    </div>`;
+  const words = (/** @type {string} */ value) => (hasText([key, value].join("_")) ? t([key, value].join("_")) : value);
+  return html`<div class="field">
+    <label for=${id}>${t(key)}</label>
+    <select id=${id} data-setting=${name} aria-describedby=${about}>
+      ${field.choices.map((value) => html`<option value=${value}>${words(value)}</option>`)}</select
+    >${hint}
+  </div>`;
+}
+
+/** @param {AnyStore} store @param {string} name @returns {Field} */
+function fieldOf(store, name) {
+  const field = store.fields[name];
+  if (!field) throw new Error(`There is no setting "${name}".`);
+  return field;
+}
+
+/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement} */
+const isInput = (element) => element instanceof HTMLInputElement || element instanceof HTMLSelectElement;
+
+function prepare(/** @type {HTMLInputElement | HTMLSelectElement} */ input, /** @type {AnyStore} */ store) {
+  const field = fieldOf(store, input.dataset.setting ?? "");
   if (field.type === "number" && input instanceof HTMLInputElement) {
     input.min = String(field.min);
     input.max = String(field.max);
     input.step = String(field.step ?? "any");
-  }
-  if (field.type === "text" && field.maxLength && !(input instanceof HTMLSelectElement)) {
-    input.maxLength = field.maxLength;
   }
 }
 
@@ -67,7 +103,7 @@ const isSwitch = (input) => input instanceof HTMLInputElement && input.type === 
 
 const digitsOf = (/** @type {number} */ step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
 
-// The settings drawer of a live page.
+// The settings drawer of a page.
 
 /**
  * @param {HTMLDialogElement} dialog
@@ -82,12 +118,8 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
     loadContent().catch(toastProblem);
   };
   on(opener, "click", open);
-  on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());
   on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
-  // A click on the backdrop has the dialog itself as its target.
-  on(dialog, "click", (event) => {
-    if (event.target === dialog) dialog.close();
-  });
+  closeByClick(dialog);
   return { open };
 }
 

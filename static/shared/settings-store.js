@@ -17,9 +17,8 @@ import { remember, rememberedJson } from "./memory.js";
  * @property {number} [step] 1 restricts it to integers
  *
  * @typedef {{type: "boolean", initial: boolean}} BooleanField
- * @typedef {{type: "text", initial: string, maxLength?: number}} TextField
  * @typedef {{type: "choice", initial: string, choices: readonly string[]}} ChoiceField
- * @typedef {NumberField | BooleanField | TextField | ChoiceField} Field
+ * @typedef {NumberField | BooleanField | ChoiceField} Field
  * @typedef {string | number | boolean} Value
  */
 
@@ -34,8 +33,6 @@ export function accept(field, value) {
     }
     case "boolean":
       return typeof value === "boolean" ? value : null;
-    case "text":
-      return typeof value === "string" ? value.slice(0, field.maxLength) : null;
     case "choice":
       return field.choices.find((choice) => choice === value) ?? null;
   }

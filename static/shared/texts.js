@@ -3,6 +3,8 @@
 const CHANGED = "languagechange";
 
 const changes = new EventTarget();
+/** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
+
 /** @type {{lang: string, texts: Record<string, string>}} */ const current = { lang: "en", texts: {} };
 
 export function setTexts(/** @type {string} */ lang, /** @type {Record<string, string>} */ texts) {
@@ -72,18 +74,17 @@ const UNKNOWN = "internal";
 
 /**
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
- * @param {Record<string, string | number>} [params] for {name} in the texts
  * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's
  *   message, only where there is no text for the code
  */
-export function problemText(problem, params) {
+export function problemText(problem) {
   const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
   const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
   const message = typeof problem === "string" ? "" : (problem.message ?? "");
   return {
     code: wanted,
-    title: t(`problem.${code}.title`, params),
-    nextStep: t(`problem.${code}.next`, params),
+    title: t(`problem.${code}.title`),
+    nextStep: t(`problem.${code}.next`),
     detail: code === wanted && code !== UNKNOWN ? "" : message,
   };
 }
@@ -110,7 +111,8 @@ export function codeOf(error, fallback = "unsupported") {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;
 }
 
-const SECONDS_PER_MINUTE = 60;
+export const MS_PER_S = 1_000;
+export const S_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -136,8 +138,8 @@ export function formatBytes(/** @type {number} */ bytes) {
 /** Minutes and seconds as on a clock: 3:07. @param {number} seconds */
 export function formatClock(seconds) {
   const whole = Math.max(0, Math.round(seconds));
-  const rest = String(whole % SECONDS_PER_MINUTE).padStart(2, "0");
-  return `${Math.floor(whole / SECONDS_PER_MINUTE)}:${rest}`;
+  const rest = String(whole % S_PER_MINUTE).padStart(2, "0");
+  return `${Math.floor(whole / S_PER_MINUTE)}:${rest}`;
 }
 
 export const formatDateTime = (/** @type {string | number | Date} */ time) =>
@@ -148,7 +150,7 @@ export function formatAgo(seconds) {
   /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ const units = [
     ["day", 86_400],
     ["hour", 3_600],
-    ["minute", SECONDS_PER_MINUTE],
+    ["minute", S_PER_MINUTE],
     ["second", 1],
   ];
   const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];
@@ -156,7 +158,7 @@ export function formatAgo(seconds) {
   return format.format(-Math.round(seconds / size), unit);
 }
 
-export function describeHealth(/** @type {{status: Http.ServiceStatus | null, isReached: boolean}} */ { status, isReached }) {
+export function describeHealth(/** @type {StatusReport} */ { status, isReached }) {
   if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
   if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
   if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
@@ -164,4 +166,11 @@ export function describeHealth(/** @type {{status: Http.ServiceStatus | null, is
   if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
   if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
   return { kind: "bad", text: t("health.no_worker") };
+}
+
+/** Why no conversation can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
+export function problemOfStatus({ status, isReached }) {
+  if (!isReached || !status) return "offline";
+  if (status.idle_workers + status.busy_workers > 0) return null;
+  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }

@@ -2,7 +2,7 @@
 
 import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { formatBytes, formatClock, formatNumber, t, tn } from "../shared/texts.js";
+import { formatBytes, formatClock, formatNumber, MS_PER_S, t, tn } from "../shared/texts.js";
 import { minutes, partBytes } from "./conversation.js";
 
 /** @import { Figures } from "./conversation.js" */
@@ -93,8 +93,6 @@ export function fileProblemWords({ code, fileName, kind }, limits) {
 }
 
 // Figures of an answer: a line, and the full list.
-
-const MS_PER_S = 1_000;
 
 function seconds(/** @type {number} */ ms) {
   const digits = ms < 10 * MS_PER_S ? 2 : 1;

@@ -32,12 +32,12 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
   const send = byId("send", HTMLButtonElement);
   const attach = byId("attach", HTMLButtonElement);
   const file = byId("file", HTMLInputElement);
-  const line = find(el, ".composer-line", HTMLElement);
+  const line = find(el, ".composer-line");
   let isBusy = false;
   let isSendWished = false; // while a file is still being read
   file.accept = ACCEPT;
 
-  const tray = mountAttachmentTray(byId("tray", HTMLElement), {
+  const tray = mountAttachmentTray(byId("tray"), {
     limits: options.limits,
     sentChars: options.sentChars,
     picturesPerS: options.picturesPerS,
@@ -48,7 +48,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
       if (isSendWished && !tray.isReading) submit();
     },
   });
-  const recorder = mountRecordPanel(byId("recording", HTMLElement), {
+  const recorder = mountRecordPanel(byId("recording"), {
     button: byId("record", HTMLButtonElement),
     settings: () => ({ maxS: options.limits.audioMaxS, deviceId: options.microphoneId() }),
     onState: (isRecording) => {
@@ -71,7 +71,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     send.title = words;
     send.classList.toggle("is-stop", isBusy);
     send.disabled = !isBusy && (isEmpty() || tray.isReading);
-    setText(byId("limits", HTMLElement), limitWords(options.limits));
+    setText(byId("limits"), limitWords(options.limits));
     return icon(isBusy ? "stop" : "send");
   });
   const grow = () => {
@@ -118,7 +118,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     take(file.files ?? []);
     file.value = "";
   });
-  mountDropZone(byId("drop", HTMLElement), take);
+  mountDropZone(byId("drop"), take);
   listenForKeys(recorder);
 
   return {

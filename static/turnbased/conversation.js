@@ -6,10 +6,10 @@
  */
 
 import { LIMITS } from "../shared/protocol.js";
-import { formatBytes, formatNumber, t } from "../shared/texts.js";
+import { formatBytes, formatNumber, S_PER_MINUTE, t } from "../shared/texts.js";
 
 /** @import { ChatMessage, Conversation, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
+/** @import { AudioContent, ImageContent, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
 /** @import { TurnProgress } from "./turn.js" */
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
@@ -221,8 +221,6 @@ export function mediaLimits(limits = {}) {
 export const fitsRequest = (sentChars, newChars, limits) => sentChars + newChars <= limits.requestMaxBytes;
 
 // Texts of limits and violations.
-
-const S_PER_MINUTE = 60;
 
 /** @param {number} seconds */
 export const minutes = (seconds) => formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);

@@ -38,7 +38,7 @@ const UNDO_MS = 10_000;
  * @param {() => void} options.onOpen a stored conversation is opened
  */
 export function mountKeptChats({ session, store, onBegin, onOpen }) {
-  const panel = mountHistoryPanel(byId("history", HTMLElement), {
+  const panel = mountHistoryPanel(byId("history"), {
     list: store.list,
     currentId: () => session.head.id,
     onOpen: (head) => void open(head),
@@ -101,8 +101,8 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
  */
 function mountHistoryPanel(el, options) {
   const list = byId("history-list", HTMLOListElement);
-  const about = byId("history-about", HTMLElement);
-  const empty = byId("history-empty", HTMLElement);
+  const about = byId("history-about");
+  const empty = byId("history-empty");
   const clear = byId("history-clear", HTMLButtonElement);
   const drawer = mountDrawer(el);
   /** @type {Head[]} */ let heads = [];
@@ -189,7 +189,7 @@ const tool = (sign, words, run) => iconButton(sign, words, run, { style: "button
 function mountDrawer(el) {
   const opener = byId("history-open", HTMLButtonElement);
   const shutter = byId("history-shut", HTMLButtonElement);
-  const cover = byId("history-cover", HTMLElement);
+  const cover = byId("history-cover");
   const become = (/** @type {boolean} */ isOpen) => {
     el.dataset.open = String(isOpen);
     cover.hidden = !isOpen;
@@ -223,9 +223,9 @@ const NEARLY_FULL = 0.85; // of the model's context
 
 /** @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
-  const queue = mountQueueBanner(byId("queue", HTMLElement), { onCancel: () => session.stop() });
-  const drawMemory = mountMemoryNote(byId("memory", HTMLElement), { session, maxKvTokens, onNewChat });
-  const wait = byId("wait", HTMLElement);
+  const queue = mountQueueBanner(byId("queue"), { onCancel: () => session.stop() });
+  const drawMemory = mountMemoryNote(byId("memory"), { session, maxKvTokens, onNewChat });
+  const wait = byId("wait");
   const tab = claimTab();
   let waitS = 0;
   const draw = () => {
@@ -304,18 +304,18 @@ export function mountUpload(el, socket) {
   };
 }
 
-// An empty conversation: welcome, note about a demonstration model, suggestions.
+// An empty conversation: welcome, note about a demonstration model, suggestions. What it returns shows the model.
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
 export function mountWelcome(/** @type {{session: ChatSession, onSuggest: (text: string) => void}} */ { session, onSuggest }) {
-  const el = byId("welcome", HTMLElement);
-  const note = byId("demo-note", HTMLElement);
+  const el = byId("welcome");
+  const note = byId("demo-note");
   /** @type {Http.ModelFacts | null} */ let model = null;
   const follow = () => {
     el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
   };
-  const draw = mountView(byId("suggestions", HTMLElement), () => {
+  const draw = mountView(byId("suggestions"), () => {
     note.hidden = !model?.is_demonstration;
     setText(note, model?.is_demonstration ? t(`model_note.${model.kind}`, { name: model.name }) : "");
     const known = suggestionsOf(model);
@@ -324,10 +324,8 @@ export function mountWelcome(/** @type {{session: ChatSession, onSuggest: (text:
   });
   session.on("change", follow);
   follow();
-  return {
-    showModel(/** @type {Http.ModelFacts | null | undefined} */ next) {
-      model = next ?? null;
-      draw();
-    },
+  return (/** @type {Http.ModelFacts | null | undefined} */ next) => {
+    model = next ?? null;
+    draw();
   };
 }

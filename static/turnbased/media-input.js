@@ -162,7 +162,7 @@ export function mountRecorder(el, { cancel, done, onLost }) {
         </div>
         <p class="small soft record-hint" role="status">${t(isSilent ? "chat.record_silent" : "chat.record_hint")}</p>`,
   );
-  const time = find(el, ".record-time", HTMLElement);
+  const time = find(el, ".record-time");
   const colours = themeColours(el);
   const painter = mountPainter(find(el, "canvas", HTMLCanvasElement), (ctx, width, height) => {
     const count = Math.floor(width / (BAR_PX + GAP_PX));

@@ -1,37 +1,22 @@
 /**
- * Settings drawer of the chat page, instructions of a conversation (a preset, or own texts and voice samples), and
+ * Voice and microphone of the chat page, instructions of a conversation (a preset, or own texts and voice samples), and
  * playback of answers.
  */
 
-import { byId, html, icon, mountView, on, toastProblem } from "../shared/lit.js";
+import { byId, html, icon, mountView, on } from "../shared/lit.js";
 import { t } from "../shared/texts.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
-import { bindSettings, mountPresetSelector } from "../shared/settings-form.js";
+import { mountPresetSelector } from "../shared/settings-form.js";
 import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
 
 /** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
 /** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
 /** @import { ContentItem, Voice, VoiceLimits } from "../shared/prompt.js" */
 /** @import { TtsVoice } from "../shared/prompt-editors.js" */
-/** @import { AnyStore } from "../shared/settings-form.js" */
-/** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage } from "../../types/chat.js" */
-
-export function mountChatSettings(/** @type {SettingsStore<typeof import("./turn.js").FIELDS>} */ settings) {
-  const dialog = byId("settings", HTMLDialogElement);
-  // Some switches are next to the text box, so the whole page is bound.
-  bindSettings(document.body, /** @type {AnyStore} */ (/** @type {unknown} */ (settings)));
-  on(byId("open-settings", HTMLButtonElement), "click", () => dialog.showModal());
-  on(byId("reset-settings", HTMLButtonElement), "click", () => settings.reset());
-  on(document, "click", ({ target }) => {
-    if (!(target instanceof Element)) return;
-    // A click on the backdrop has the dialog itself as its target.
-    if (target.matches("dialog") || target.closest("[data-action=shut]")) target.closest("dialog")?.close();
-  });
-}
 
 // Choice of voice and microphone, loaded when the settings are first opened.
 
@@ -42,11 +27,11 @@ export function mountLateSound({ limits, prefix }) {
   /** @type {DeviceSelector | null} */ let devices = null;
   /** @type {TtsVoice | null} */ let ttsVoice = null;
   const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
-    devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
-    ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
+    devices = mountAudioDeviceSelector(byId("devices"), { prefix, kinds: ["mic"] });
+    ttsVoice = mountTtsVoice(byId("tts-voice"), { limits });
   });
-  on(byId("open-settings", HTMLButtonElement), "click", () => load().catch(toastProblem));
   return {
+    load,
     /** The visitor's own sample; null: that of the instructions. @returns {Voice | null} */
     get voice() {
       return ttsVoice?.voice ?? null;
@@ -66,7 +51,7 @@ const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
   /** Content of the last preset, for the next new conversation. @type {readonly ContentItem[]} */ let last = [];
-  const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
+  const editor = mountLateContentEditor(byId("system-content"), {
     limits,
     onChange: (items) => {
       selector.setEdited(true);
@@ -74,10 +59,10 @@ export function mountInstructions({ session, limits, onPreset }) {
       tell(items);
     },
   });
-  const selector = mountPresetSelector(byId("presets", HTMLElement), {
+  const selector = mountPresetSelector(byId("presets"), {
     mode: "turnbased",
     page: "turnbased",
-    advanced: byId("system-content", HTMLElement),
+    advanced: byId("system-content"),
     loadEditors: editor.loadEditors,
     onApply: ({ items, settings, isChosen }) => {
       last = items;

@@ -1,6 +1,6 @@
 /** Export, import and sharing of a conversation. */
 
-import { byId, on, toast, toastProblem } from "../shared/lit.js";
+import { byId, closeByClick, on, toast, toastProblem } from "../shared/lit.js";
 import { codeOf, hasText, t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { loadMsgpack } from "../shared/libraries.js";
@@ -15,7 +15,7 @@ const LONGEST_NAME = 40;
 
 export function mountTransfer(/** @type {{session: ChatSession, onImported: () => void}} */ { session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
-  const offer = mountOfferShare(byId("share", HTMLElement));
+  const offerShare = mountOfferShare(byId("share"));
   /** @type {string | null | undefined} */ let offeredId;
   const file = byId("import-file", HTMLInputElement);
   const json = byId("export-json", HTMLButtonElement);
@@ -39,7 +39,7 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     packed.disabled = isEmpty;
     const wantedId = isEmpty ? undefined : recordingId;
     if (wantedId !== offeredId) {
-      offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP }).catch((error) => {
+      offerShare(wantedId === undefined ? null : { recordingId: wantedId, appType: APP }).catch((error) => {
         offeredId = undefined; // the next opening tries again
         toastProblem(error);
       });
@@ -47,6 +47,7 @@ export function mountTransfer(/** @type {{session: ChatSession, onImported: () =
     offeredId = wantedId;
     dialog.showModal();
   };
+  closeByClick(dialog);
   on(json, "click", () => void save("json", asJson, "application/json"));
   on(packed, "click", () => void save("msgpack", asMsgpack, "application/vnd.msgpack"));
   on(file, "change", async () => {

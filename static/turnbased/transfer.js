@@ -11,7 +11,7 @@ import { partFile } from "./attachments.js";
 import { addMessage, emptyConversation, mediaOf, toFacts, toItems } from "./conversation.js";
 import { voiceOfWav } from "./turn.js";
 
-/** @import { ContentItem, Figures } from "./conversation.js" */
+/** @import { Figures } from "./conversation.js" */
 /** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
 
 /** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */

@@ -219,17 +219,18 @@ export function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "
   return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
 }
 
+const TURN_S = 15; // a typical turn
+
 /**
  * Estimated wait of a turn sent now: the mean remaining time of running tasks, plus the turns queued
  * before it. Source: docs/specification/service.md#7.3.
  * @param {{free_slots: number, queue_length: number, running_tasks: readonly {estimated_remaining_s: number}[]}} status Of `/status`.
- * @param {number} turnS Typical duration of a turn.
  * @returns {number} 0 if a worker is free.
  */
-export function estimateWaitS({ free_slots: free, queue_length: length, running_tasks: running }, turnS = 15) {
+export function estimateWaitS({ free_slots: free, queue_length: length, running_tasks: running }) {
   if (free > 0) return 0;
   const sumS = running.reduce((sum, task) => sum + task.estimated_remaining_s, 0);
-  return Math.max(0, sumS / Math.max(1, running.length) + Math.max(0, length - 1) * turnS);
+  return Math.max(0, sumS / Math.max(1, running.length) + Math.max(0, length - 1) * TURN_S);
 }
 
 /** The audio of an answer, out of a WAV file. @param {Uint8Array<ArrayBuffer>} file @returns {Voice} */

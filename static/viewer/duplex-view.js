@@ -4,7 +4,7 @@ import { find, html, icon, mountView, nothing, on, render, setText } from "../sh
 import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
 import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
-import { copyLink } from "./head-view.js";
+import { copyLink } from "../shared/save-share.js";
 import { ReplayClock } from "./replay-clock.js";
 import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./panels.js";
@@ -36,13 +36,13 @@ export function mountDuplex(el, { recording, urlOf }) {
       <div class="card transcript"></div>`,
     el,
   );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const part = (/** @type {string} */ name) => find(el, `.${name}`);
   const file = find(el, "[data-part=unit-file]", HTMLAudioElement);
   const sound = find(el, "[data-part=sound]", HTMLAudioElement);
   const clock = new ReplayClock(sound, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
-  const moment = mountMoment(part("moment"), { plan, urlOf });
-  const transcript = mountTranscript(part("transcript"), { plan, onJump: seek });
+  const showMoment = mountMoment(part("moment"), { plan, urlOf });
+  const showTranscript = mountTranscript(part("transcript"), { plan, onJump: seek });
   const timeline = mountTimeline(part("timeline-box"), { plan, urlOf, onSeek: seek });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(part("transport"), {
@@ -54,8 +54,8 @@ export function mountDuplex(el, { recording, urlOf }) {
   mountFigures(part("figures"), plan);
 
   const show = () => {
-    moment.update(clock.atS);
-    transcript.update(clock.atS, clock.isPlaying);
+    showMoment(clock.atS);
+    showTranscript(clock.atS, clock.isPlaying);
     timeline.update(clock.atS, clock.isPlaying);
   };
   let frame = 0;
@@ -150,17 +150,15 @@ function mountMoment(el, { plan, urlOf }) {
         <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
       </div>`;
   });
-  const words = find(el, ".moment-words", HTMLElement);
+  const words = find(el, ".moment-words");
   const showPicture = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
-  return {
-    update(/** @type {number} */ atS) {
-      showPicture?.(atS);
-      setText(words, wordsAt(plan, atS + 1e-6));
-      const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
-      if (now === unit) return;
-      unit = now;
-      draw();
-    },
+  return (/** @type {number} */ atS) => {
+    showPicture?.(atS);
+    setText(words, wordsAt(plan, atS + 1e-6));
+    const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
+    if (now === unit) return;
+    unit = now;
+    draw();
   };
 }
 
@@ -179,16 +177,14 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
         ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
       </ol>`;
   });
-  return {
-    update(/** @type {number} */ atS, /** @type {boolean} */ isPlaying) {
-      const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
-      const now = index >= 0 && atS <= turns[index].endS ? index : -1;
-      if (now === shown) return;
-      shown = now;
-      draw();
-      const node = el.querySelector("[aria-current]");
-      if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list", HTMLElement), node);
-    },
+  return (/** @type {number} */ atS, /** @type {boolean} */ isPlaying) => {
+    const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
+    const now = index >= 0 && atS <= turns[index].endS ? index : -1;
+    if (now === shown) return;
+    shown = now;
+    draw();
+    const node = el.querySelector("[aria-current]");
+    if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list"), node);
   };
 }
 

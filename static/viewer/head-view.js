@@ -1,8 +1,8 @@
 /** Loading of a recording and its audio; header of a replay: facts, link and comment. */
 
-import { ApiError, getJson, sendJson } from "../shared/api.js";
+import { ApiError, getJson, recordingPath, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/apps.js";
-import { commentField, copyText, linkOf } from "../shared/save-share.js";
+import { commentField, copyLink, linkOf } from "../shared/save-share.js";
 import {
   byId,
   find,
@@ -29,12 +29,6 @@ const AGAIN_MS = 2_000;
 const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 const CONFLICT = 409;
 
-/** @param {string} recordingId @param {string} [what] */
-export function pathOf(recordingId, what) {
-  const path = `/api/sessions/${encodeURIComponent(recordingId)}`;
-  return what ? `${path}/${what}` : path;
-}
-
 function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
@@ -49,10 +43,10 @@ function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
  */
 export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) {
   for (;;) {
-    /** @type {Meta} */ const meta = await getJson(pathOf(recordingId), { signal });
+    /** @type {Meta} */ const meta = await getJson(recordingPath(recordingId), { signal });
     onMeta(meta);
     try {
-      /** @type {Recording} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal });
+      /** @type {Recording} */ const recording = await getJson(recordingPath(recordingId, "recording"), { signal });
       return { meta, recording };
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== CONFLICT) throw error;
@@ -73,7 +67,7 @@ export async function waitForReplay(recordingId, signal) {
   const untilMs = Date.now() + REPLAY_LIMIT_MS;
   while (Date.now() < untilMs) {
     await wait(AGAIN_MS, signal);
-    /** @type {Recording | null} */ const recording = await getJson(pathOf(recordingId, "recording"), { signal }).catch(
+    /** @type {Recording | null} */ const recording = await getJson(recordingPath(recordingId, "recording"), { signal }).catch(
       () => null,
     );
     if (recording?.merged_replay) return recording;
@@ -91,16 +85,14 @@ export async function fetchBytes(url, first, last) {
   return answer.status === PARTIAL_CONTENT ? all : all.slice(first, last + 1);
 }
 
-const LINK_SHOWN_MS = 20_000;
-
 /** @param {string} recordingId @param {{onDeleted: () => void, onProblem: (error: unknown) => void}} options */
 export function mountHead(recordingId, { onDeleted, onProblem }) {
-  const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
+  const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id));
   /** @type {Meta | null} */ let meta = null;
   let isAllowed = false;
 
   const buttons = () => [
-    html`<a class="button" href=${pathOf(recordingId, "download")} download data-action="download"
+    html`<a class="button" href=${recordingPath(recordingId, "download")} download data-action="download"
       >${icon("download")}${t("viewer.download")}</a
     >`,
     textButton(t("viewer.copy_link"), () => void copyLink(linkOf(recordingId)), { sign: "link", action: "copy-link" }),
@@ -121,7 +113,10 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   const remove = async () => {
     const [title, text] = [t("viewer.delete_title"), t("viewer.delete_about")];
     if (!(await isConfirmed({ title, text, confirm: t("common.delete") }))) return;
-    await sendJson("DELETE", pathOf(recordingId), undefined, { headers: ownerHeaders(recordingId) }).then(onDeleted, onProblem);
+    await sendJson("DELETE", recordingPath(recordingId), undefined, { headers: ownerHeaders(recordingId) }).then(
+      onDeleted,
+      onProblem,
+    );
   };
   onLangChange(draw);
   draw();
@@ -136,11 +131,6 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       draw();
     },
   };
-}
-
-export async function copyLink(/** @type {string} */ url) {
-  if (await copyText(url)) toast(t("share.copied"));
-  else toast(url, { shownMs: LINK_SHOWN_MS }); // copying was rejected: show the link instead
 }
 
 // The comment on a recording: view and edit.
@@ -165,7 +155,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
     try {
       const headers = ownerHeaders(recordingId);
       const comment = state.draft.trim();
-      await sendJson("POST", pathOf(recordingId, "comment"), { comment }, { headers });
+      await sendJson("POST", recordingPath(recordingId, "comment"), { comment }, { headers });
       state.comment = comment;
       setEditing(false);
       toast(t("viewer.comment_saved"));
@@ -203,7 +193,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
 
   return {
     async load() {
-      /** @type {{comment: string}} */ const answer = await getJson(pathOf(recordingId, "comment"));
+      /** @type {{comment: string}} */ const answer = await getJson(recordingPath(recordingId, "comment"));
       state.comment = answer.comment;
       el.hidden = false;
       draw();

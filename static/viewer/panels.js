@@ -1,11 +1,10 @@
 /** Panels of a replay: players, table of units, turns of a chat, transport controls. */
 
 import { find, html, icon, iconButton, live, mountView, nothing, on, setText, textButton } from "../shared/lit.js";
-import { formatClock, formatNumber, t } from "../shared/texts.js";
+import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
 import { SPEEDS } from "./replay-clock.js";
 import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
-/** @import { View } from "../shared/lit.js" */
 /** @import { Recording, Turn } from "../../types/recording.js" */
 /** @import { Plan, Unit } from "./recording.js" */
 /** @import { ReplayClock } from "./replay-clock.js" */
@@ -141,8 +140,6 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
 
 /** @typedef {(path: string) => string} UrlOf */
 
-const MS_PER_S = 1_000;
-
 export function turnBubbles(/** @type {Recording} */ { turns = [] }, /** @type {UrlOf} */ urlOf) {
   if (turns.length === 0) return html`<p class="empty">${t("viewer.no_turns")}</p>`;
   return html`<ol class="bubbles" aria-label=${t("viewer.conversation")}>
@@ -272,6 +269,6 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
       </dl>`;
   });
   on(clock, "change", draw);
-  on(clock, "tick", () => setText(find(el, ".transport-time", HTMLElement), time()));
+  on(clock, "tick", () => setText(find(el, ".transport-time"), time()));
   return { toggleKeys };
 }

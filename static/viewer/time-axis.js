@@ -1,7 +1,7 @@
 /** Time axis of a replay: view, painting of its tracks, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
-import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, t } from "../shared/texts.js";
+import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, MS_PER_S, S_PER_MINUTE, t } from "../shared/texts.js";
 
 /** @import { Plan, Unit } from "./recording.js" */
 /** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
@@ -221,7 +221,6 @@ export function latencyFigures({ units }) {
 
 const NAME = "t";
 const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
-const SECONDS_PER_MINUTE = 60;
 
 /** @param {string} search of an address @returns {number | null} s; null if there is none */
 export function readMoment(search) {
@@ -229,7 +228,7 @@ export function readMoment(search) {
   const clock = CLOCK.exec(value);
   if (clock) {
     const [hours, minutes, seconds] = [clock[1] ?? 0, clock[2], clock[3]].map(Number);
-    return (hours * SECONDS_PER_MINUTE + minutes) * SECONDS_PER_MINUTE + seconds;
+    return (hours * S_PER_MINUTE + minutes) * S_PER_MINUTE + seconds;
   }
   const atS = value === "" ? Number.NaN : Number(value.replace(/s$/, ""));
   return Number.isFinite(atS) && atS >= 0 ? atS : null;
@@ -295,7 +294,6 @@ const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
   ["voice", ["tts_prep_ms", "tts_ms"]],
   ["sound", ["token2wav_ms"]],
 ];
-const MS_PER_S = 1_000;
 
 export function unitStart(/** @type {Plan} */ { units, durationS }, /** @type {number} */ atS, /** @type {1 | -1} */ by) {
   const index = indexAt(units, atS + EDGE_S, ({ startS }) => startS);

@@ -27,8 +27,8 @@ function mountOverview(el, { plan, onSeek }) {
     el,
   );
   const canvas = find(el, "canvas", HTMLCanvasElement);
-  const frame = find(el, ".overview-frame", HTMLElement);
-  const head = find(el, ".overview-head", HTMLElement);
+  const frame = find(el, ".overview-frame");
+  const head = find(el, ".overview-head");
   const colours = themeColours(el);
   mountPainter(canvas, (ctx, width, height) => {
     const perS = width / plan.durationS;
@@ -46,13 +46,11 @@ function mountOverview(el, { plan, onSeek }) {
     }
   });
   scrub([el], el, (share) => onSeek(share * plan.durationS));
-  return {
-    update(/** @type {View} */ { fromS, toS }, /** @type {number} */ atS) {
-      el.hidden = toS - fromS >= plan.durationS;
-      frame.style.left = `${(100 * fromS) / plan.durationS}%`;
-      frame.style.width = `${(100 * (toS - fromS)) / plan.durationS}%`;
-      head.style.left = `${(100 * atS) / plan.durationS}%`;
-    },
+  return (/** @type {View} */ { fromS, toS }, /** @type {number} */ atS) => {
+    el.hidden = toS - fromS >= plan.durationS;
+    frame.style.left = `${(100 * fromS) / plan.durationS}%`;
+    frame.style.width = `${(100 * (toS - fromS)) / plan.durationS}%`;
+    head.style.left = `${(100 * atS) / plan.durationS}%`;
   };
 }
 
@@ -68,7 +66,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
   const lanes = drawLanes(el, plan);
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
   const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
-  const overview = mountOverview(lanes.overview, { plan, onSeek });
+  const drawOverview = mountOverview(lanes.overview, { plan, onSeek });
   const waves = mountWaves(lanes.wave, () => void (lanes.wave.dataset.state = "none"));
   const tracks = [text, frames, waves, mountLatency(lanes.latency, plan)];
   let view = firstView(plan.durationS);
@@ -78,7 +76,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
     const share = shareOf(view, atS);
     lanes.head.hidden = share < 0 || share > 1;
     lanes.head.style.left = `${100 * share}%`;
-    overview.update(view, atS);
+    drawOverview(view, atS);
     describe(lanes.slider, plan, atS);
   };
   const setView = (/** @type {View} */ wanted) => {
@@ -157,7 +155,7 @@ function drawLanes(el, plan) {
     </div>`,
     el,
   );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  const part = (/** @type {string} */ name) => find(el, `.${name}`);
   return {
     root: part("timeline"),
     wave: part("wave"),

@@ -213,6 +213,17 @@ def test_a_muted_user_is_not_recorded(
     expect(page.locator("[data-action=download-video]")).to_have_count(0)
 
 
+def test_a_recording_that_cannot_begin_says_so(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    refuse = "() => { throw new DOMException('', 'UnknownError'); }"
+    page.evaluate(f"void (MediaRecorder.prototype.start = {refuse})")
+    record = page.locator("#record")
+    record.click()
+    expect(page.locator(".toasts")).to_contain_text("This browser cannot record video.")
+    expect(record).to_have_attribute("aria-pressed", "false")
+
+
 def test_how_a_call_is_recorded_is_chosen(visit: Visits, site: RunningSystem) -> None:
     page = visit("/omni", at=site)
     page.get_by_role("button", name="Recording settings").click()

@@ -6,7 +6,7 @@ import { AudioPlayer } from "../../static/duplex/lib/audio-player.js";
 import { FakeContext, installWebAudio } from "./fakes/web-audio.js";
 
 /** One second of the wire's rate. */
-const SECOND = new Float32Array(24_000).fill(0.1);
+const SECOND = floatsToBase64(new Float32Array(24_000).fill(0.1));
 
 beforeEach(() => {
   installWebAudio();
@@ -37,7 +37,7 @@ test("chunks play one after the other, the first after the delay", async () => {
   const { player, context, of } = await createScene({ delayMs: 200 });
   player.beginTurn();
   player.playChunk(SECOND);
-  player.playChunk(floatsToBase64(SECOND));
+  player.playChunk(SECOND);
   assertNear(context.started[0].when, 0.205);
   assertNear(context.started[1].when, 1.205);
   assertNear(player.aheadMs, 2_205);
@@ -111,7 +111,6 @@ test("a held answer goes on at the sample where it stopped", async () => {
   player.playChunk(SECOND);
   context.currentTime = 0.705;
   player.hold();
-  assert.equal(player.isHeld, true);
   player.playChunk(SECOND);
   assert.equal(context.started.length, 2);
   context.currentTime = 5;

@@ -137,10 +137,10 @@ test("the report is plain text with every fact on its line", () => {
 });
 
 test("pictures are counted by the second", () => {
-  const counter = createRateCounter();
-  assert.deepEqual(counter.count(0), { rate: 0, count: 1 });
-  for (let index = 1; index < 60; index += 1) counter.count(index * 40);
-  assert.deepEqual(counter.count(60 * 40), { rate: 25, count: 61 });
+  const count = createRateCounter();
+  assert.deepEqual(count(0), { rate: 0, count: 1 });
+  for (let index = 1; index < 60; index += 1) count(index * 40);
+  assert.deepEqual(count(60 * 40), { rate: 25, count: 61 });
 });
 
 const NO_ECHO = { isHeard: false, levelDb: -70, delayMs: 0 };

@@ -221,3 +221,58 @@ test("without the setting a hidden page goes on", () => {
   page.set(true);
   assert.equal(session.state.phase, "running");
 });
+
+/** @param {(session: ReturnType<typeof running>) => void} before @param {(session: ReturnType<typeof running>) => void} whileAway */
+function afterReturn(before, whileAway) {
+  const scene = running();
+  scene.socket.hear({ type: "session_resumable", session_id: "s", resume_token: "abc", grace_s: 60 });
+  before(scene);
+  scene.socket.vanish();
+  whileAway(scene);
+  mock.timers.tick(200);
+  const socket = scene.sockets.last();
+  socket.open();
+  socket.hear({ type: "session_resumed", last_seq: 1, lost_messages: 0, away_ms: 200 });
+  return { ...scene, socket };
+}
+
+test("a page that is seen again while its socket is lost resumes on the next one", () => {
+  const { session, socket } = afterReturn(
+    ({ page, socket }) => {
+      page.set(true);
+      socket.hear({ type: "paused", timeout: 60 });
+    },
+    ({ page }) => page.set(false),
+  );
+  assert.deepEqual(socket.kinds, ["resume"]);
+  socket.hear({ type: "resumed" });
+  assert.equal(session.state.phase, "running");
+});
+
+test("a pause that the server may not have got is repeated, and so is its end", () => {
+  const paused = afterReturn(
+    () => {},
+    ({ session }) => session.pause(),
+  );
+  assert.deepEqual(paused.socket.kinds, ["pause"]);
+  paused.socket.hear({ type: "paused", timeout: 60 });
+  assert.equal(paused.session.state.phase, "paused");
+  const both = afterReturn(
+    () => {},
+    ({ session }) => {
+      session.pause();
+      session.resume();
+    },
+  );
+  assert.deepEqual(both.socket.kinds, ["pause", "resume"]);
+  both.socket.hear({ type: "paused", timeout: 60 }, { type: "resumed" });
+  assert.equal(both.session.state.phase, "running");
+});
+
+test("another socket hears of no pause that was answered, or never asked for", () => {
+  const asked = (/** @type {ReturnType<typeof running>} */ { session, socket }) => {
+    session.pause();
+    socket.hear({ type: "paused", timeout: 60 });
+  };
+  for (const before of [asked, () => {}]) assert.deepEqual(afterReturn(before, () => {}).socket.kinds, []);
+});

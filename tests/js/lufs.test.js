@@ -73,6 +73,6 @@ test("silence, or less than one block, has no loudness", () => {
 
 test("the gain to a target is bounded, and silence is left alone", () => {
   assert.equal(gainToTargetDb(-20, -33), -13);
-  assert.equal(gainToTargetDb(-60, -23, 12), 12);
+  assert.equal(gainToTargetDb(-60, -23), 30);
   assert.equal(gainToTargetDb(-Infinity, -23), 0);
 });

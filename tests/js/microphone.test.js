@@ -131,3 +131,17 @@ test("close lets the device and the context go, once", async () => {
   assert.equal(FakeContext.made[0].state, "closed");
   await microphone.stop();
 });
+
+test("a microphone that cannot be captured lets the device and the context go", async () => {
+  class Offline extends FakeContext {
+    /** @override */
+    audioWorklet = { addModule: () => Promise.reject(new DOMException("not loaded", "AbortError")) };
+  }
+  Object.assign(globalThis, { AudioContext: Offline });
+  await assert.rejects(openMicrophone(), { code: "unsupported" });
+  assert.equal(track.isStopped, true);
+  assert.deepEqual(
+    FakeContext.made.map(({ state }) => state),
+    ["closed"],
+  );
+});

@@ -1,57 +1,49 @@
 import assert from "node:assert/strict";
-import test, { mock } from "node:test";
+import test from "node:test";
 
-import { countdownAfter, countdownView, createQueueCountdown } from "../../static/duplex/lib/queue-chimes.js";
+import { placeText, waitAfter, waitText } from "../../static/duplex/lib/queue-chimes.js";
+import { setTexts } from "../../static/shared/texts.js";
+
+setTexts("en", {
+  "queue.next": "next",
+  "queue.overtime": "{time} longer",
+  "queue.place": "{position} of {length}",
+  "queue.seconds.one": "{n} second",
+  "queue.seconds.other": "{n} seconds",
+  "queue.wait": "{time}",
+});
 
 /** @param {number} etaS @param {number} [position] */
-const report = (etaS, position = 2) => ({ etaS, position, queueLength: 3 });
+const place = (etaS, position = 2) => ({ etaS, position, queueLength: 3 });
 
 test("the shown wait never rises while the position stays", () => {
   let pick = 3;
   const random = () => (pick = (pick * 48_271) % 2_147_483_647) / 2_147_483_647;
-  let state = countdownAfter(null, report(100), 0);
-  let shownS = 100;
+  let wait = waitAfter(null, place(100), 0);
   for (let nowMs = 0; nowMs < 300_000; nowMs += 700) {
-    if (random() < 0.4) state = countdownAfter(state, report(random() * 200), nowMs);
-    const view = countdownView(state, nowMs);
-    assert.ok(view.shownS <= shownS);
-    ({ shownS } = view);
+    const { endsAtMs } = wait;
+    if (random() < 0.4) wait = waitAfter(wait, place(random() * 200), nowMs);
+    assert.ok(wait.endsAtMs <= endsAtMs);
   }
 });
 
 test("a changed position may raise it", () => {
-  const before = countdownAfter(null, report(10), 0);
-  assert.equal(countdownView(countdownAfter(before, report(60), 1_000), 1_000).shownS, 9);
-  assert.equal(countdownView(countdownAfter(before, report(60, 3), 1_000), 1_000).shownS, 60);
-  assert.equal(countdownView(countdownAfter(before, report(4), 1_000), 1_000).shownS, 4);
+  const before = waitAfter(null, place(10), 0);
+  assert.equal(waitText(waitAfter(before, place(60), 1_000), 1_000), "9 seconds");
+  assert.equal(waitText(waitAfter(before, place(60, 3), 1_000), 1_000), "1:00");
+  assert.equal(waitText(waitAfter(before, place(4), 1_000), 1_000), "4 seconds");
 });
 
 test("below zero is overtime", () => {
-  const state = countdownAfter(null, report(2), 0);
-  assert.deepEqual(countdownView(state, 2_000), { shownS: 0, isOvertime: false, overtimeS: 0, position: 2, queueLength: 3 });
-  const late = countdownView(state, 5_500);
-  assert.deepEqual([late.shownS, late.isOvertime, late.overtimeS], [0, true, 3]);
+  const wait = waitAfter(null, place(2), 0);
+  assert.equal(waitText(wait, 0), "2 seconds");
+  assert.equal(waitText(wait, 1_001), "1 second");
+  assert.equal(waitText(wait, 2_000), "0 seconds");
+  assert.equal(waitText(wait, 5_500), "0:03 longer");
 });
 
-test("it ticks once a second until it is stopped", () => {
-  mock.timers.enable({ apis: ["setInterval"] });
-  let nowMs = 0;
-  /** @type {number[]} */
-  const shown = [];
-  const countdown = createQueueCountdown(
-    (view) => shown.push(view.shownS),
-    () => nowMs,
-  );
-  countdown.update(report(3));
-  for (let second = 0; second < 2; second += 1) {
-    nowMs += 1_000;
-    mock.timers.tick(1_000);
-  }
-  countdown.stop();
-  mock.timers.tick(5_000);
-  assert.deepEqual(shown, [3, 2, 1]);
-  countdown.update(report(50));
-  assert.equal(shown.at(-1), 50, "a new wait begins afresh");
-  countdown.stop();
-  mock.timers.reset();
+test("the place is never beyond the length of the queue", () => {
+  assert.equal(placeText(place(0, 1)), "next");
+  assert.equal(placeText(place(0)), "2 of 3");
+  assert.equal(placeText(place(0, 5)), "5 of 5");
 });

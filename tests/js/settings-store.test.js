@@ -8,7 +8,6 @@ const FIELDS = /** @type {const} */ ({
   delayMs: { type: "number", initial: 200, min: 0, max: 2000, step: 1 },
   penalty: { type: "number", initial: 1.1, min: 0.1, max: 5, step: 0.05 },
   isLoud: { type: "boolean", initial: false },
-  prompt: { type: "text", initial: "", maxLength: 5 },
   gate: { type: "choice", initial: "energy", choices: ["energy", "silero"] },
 });
 const KEY = "page_settings";
@@ -64,7 +63,6 @@ test("a value outside of its bounds is moved to the bound, nonsense changes noth
     assert.equal(accept(FIELDS.delayMs, nonsense), null);
   }
   assert.equal(accept(FIELDS.isLoud, "true"), null);
-  assert.equal(accept(FIELDS.prompt, "123456789"), "12345");
   const { store } = storeWith();
   store.set("delayMs", "nothing");
   assert.equal(store.get("delayMs"), 200);

@@ -36,7 +36,15 @@ def catalogue(lang: str) -> dict[str, str]:
     return texts
 
 
+def rows_of_html(html: Html) -> Iterator[str]:
+    """Yield the keys of the settings that `data-rows="TEXTS: NAME …"` lists."""
+    for tag in html.tags:
+        texts, _, names = tag.attributes.get("data-rows", "").partition(":")
+        yield from (f"{texts}.{name}" for name in names.split())
+
+
 def keys_of_html(html: Html) -> Iterator[str]:
+    yield from rows_of_html(html)
     for tag in html.tags:
         if key := tag.attributes.get("data-t"):
             yield key
@@ -106,6 +114,8 @@ def test_every_key_that_is_named_exists() -> None:
 def test_every_text_is_used() -> None:
     named = {key for html in html_files() for key in keys_of_html(html)}
     patterns = [re.compile(pattern) for pattern in NAMED_ELSEWHERE]
+    rows = [key for html in html_files() for key in rows_of_html(html)]
+    patterns += [re.compile(rf"{re.escape(key)}_\w+") for key in rows]  # hints and choices
     for script in scripts():
         strings = {text for text in script.strings if KEY.fullmatch(text)}
         named |= set().union(*map(forms, strings), keys_of_script(script))

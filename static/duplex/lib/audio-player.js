@@ -72,10 +72,6 @@ export class AudioPlayer extends Emitter {
     return this.#context !== null && this.#schedule.isPlaying(this.#now);
   }
 
-  get isHeld() {
-    return this.#schedule.isHeld;
-  }
-
   get aheadMs() {
     return this.#schedule.aheadS(this.#now) * MS_PER_S;
   }
@@ -89,7 +85,6 @@ export class AudioPlayer extends Emitter {
       aheadMs: this.aheadMs,
       gapCount: this.#schedule.gapCount,
       totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
-      turn: this.#schedule.turnCount,
       targetDelayMs: this.#schedule.targetDelayS * MS_PER_S,
     };
   }
@@ -112,12 +107,12 @@ export class AudioPlayer extends Emitter {
   }
 
   /**
-   * @param {string | Float32Array} chunk Base64 as received, or samples at 24 kHz
+   * @param {string} chunk Base64 of samples at 24 kHz, as received
    * @returns {boolean} false: not played, since the turn was flushed, the queue is full or not `init`ed
    */
   playChunk(chunk) {
     if (this.#isDiscarding || this.#context === null) return false;
-    const samples = typeof chunk === "string" ? base64ToFloats(chunk) : chunk;
+    const samples = base64ToFloats(chunk);
     if (samples.length === 0) return true;
     if (!this.#schedule.isTurnOpen) this.beginTurn();
     return this.#enqueue(this.#toContextRate(samples));

@@ -161,7 +161,6 @@ export class SileroDetector {
   /** @type {Float32Array[]} */ #waiting = [];
   #isBusy = false;
   #isClosed = false;
-  skippedCount = 0; // windows skipped because the machine was too slow
 
   constructor(/** @type {OnnxRuntime} */ ort, /** @type {OnnxSession} */ session) {
     this.#ort = ort;
@@ -173,10 +172,7 @@ export class SileroDetector {
   /** @param {Float32Array} window 512 samples at 16 kHz */
   push(window) {
     if (this.#isClosed) return;
-    if (this.#waiting.length >= MAX_WAITING) {
-      this.skippedCount += 1;
-      return;
-    }
+    if (this.#waiting.length >= MAX_WAITING) return;
     this.#waiting.push(window);
     if (!this.#isBusy) this.#work().catch(() => this.close()); // a failed runtime blocks nothing
   }

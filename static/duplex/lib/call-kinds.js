@@ -95,10 +95,8 @@ class FullDuplex {
     bargeIn.setDetector(this.#detector);
     bargeIn.addEventListener("interrupt", () => this.#call.interrupt());
     bargeIn.addEventListener("state", () => this.#call.setDevices({ isHeld: bargeIn.state === "held" }));
-    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
-    const on = (type, listener) => player.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
-    on("metrics", (report) => this.#call.session?.notePlayback(report));
-    on("gap", (gap) => this.#call.session?.noteGap(gap));
+    player.on("metrics", (report) => this.#call.session?.notePlayback(report));
+    player.on("gap", (gap) => this.#call.session?.noteGap(gap));
   }
 
   onSource(/** @type {LiveSource} */ source) {

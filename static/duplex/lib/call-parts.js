@@ -10,7 +10,7 @@ import { keepAwake, pageVisibility } from "../../shared/page-visibility.js";
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 
 /** Microphone and playback, loaded at the first call or earlier while the page is idle. */
-export const loadCallSound = late(async () => {
+const loadCallSound = late(async () => {
   const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
     import("./audio-player.js"),
     import("./barge-in.js"),

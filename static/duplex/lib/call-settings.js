@@ -4,11 +4,9 @@ import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
 import { SettingsStore, choiceField, flagField, numberField } from "../../shared/settings-store.js";
 import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 
-/** @import { DuplexConfig, HalfDuplexConfig } from "../../../types/protocol.js" */
+/** @import { DuplexConfig } from "../../../types/protocol.js" */
 /** @import { SmallStorage } from "../../shared/memory.js" */
-/** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
-/** @import { SubtitleLook } from "./picture-taker.js" */
 
 /** Fields of `DuplexConfig` with the server's limits. */
 export const DUPLEX_FIELDS = Object.freeze({

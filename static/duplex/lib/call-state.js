@@ -3,7 +3,7 @@
 import { formatClock, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
-/** @import { HalfState, Phase, SessionState } from "./session-state.js" */
+/** @import { HalfState, SessionState } from "./session-state.js" */
 
 /** Looks of each state: colour token without the leading dashes, icon, and motion of the orb. */
 export const STATE_LOOKS = Object.freeze({

@@ -232,11 +232,13 @@ export async function openMicrophone(options = {}) {
   const device = deviceId ? { deviceId: { exact: deviceId } } : {};
   const audio = { ...device, channelCount: 1, echoCancellation, noiseSuppression, autoGainControl };
   const stream = await openUserMedia({ audio }, "no_microphone");
+  /** @type {Microphone | null} */ let microphone = null;
   try {
-    const microphone = new Microphone(stream, options);
+    microphone = new Microphone(stream, options);
     await microphone.connect(options.chunkSamples ?? CAPTURE_RATE_HZ);
     return microphone;
   } catch (error) {
+    await microphone?.close();
     for (const track of stream.getTracks()) track.stop();
     throw error instanceof CodedError ? error : new CodedError("unsupported", error);
   }

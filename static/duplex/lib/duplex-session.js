@@ -185,6 +185,13 @@ export class DuplexSession extends LiveSession {
     this.#budget = new UploadBudget();
   }
 
+  /** The server answers `pause` and `resume`; those it has not answered may be lost. @override @protected */
+  onReturn() {
+    const { phase, isPauseConfirmed, isResuming } = this.state;
+    if (phase === "pausing" && !isPauseConfirmed) this.link?.send({ type: "pause" });
+    if (isResuming) this.link?.send({ type: "resume" });
+  }
+
   /** @override @protected */
   onLeave() {
     if (this.state.preparedAtMs !== null) this.#diagnostics.sendSummary(this.state, this.clock.nowMs());

@@ -5,7 +5,7 @@
  * second of a video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
 
-import { CodedError } from "../../shared/texts.js";
+import { CodedError, MS_PER_S } from "../../shared/texts.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { Capture, openMicrophone } from "./capture.js";
 import { lufsOf, MixerController } from "./mixer-controller.js";
@@ -16,7 +16,6 @@ import { videoEvent } from "../../shared/decode-sound.js";
 /** @import { MixMode } from "./mixer-controller.js" */
 
 const FRAME_INSTANT_S = 0.5; // position of the frame within each second
-const MS_PER_S = 1_000;
 const MAX_VIDEO_DRIFT_S = 0.15; // drift between video and audio from which the video is repositioned
 
 /** Rejects empty and overlong files. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */

@@ -14,40 +14,27 @@ import {
 import { sessionReducer } from "./live-session.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { Activity, Phase, PhaseEvent, SessionState } from "./session-state.js" */
+/** @import { Phase, PhaseEvent, SessionState } from "./session-state.js" */
 /** @import { SessionEvent } from "../../../types/duplex.js" */
 
-/** What the client keeps of a result.
- * @typedef {Object} Seen
- * @property {number} arrivalMs
- * @property {number | null} aheadMs
- * @property {number} gapMs
- * @property {boolean} isMuted
- * @property {number} fallbackStep Used if the server does not number its units.
- */
-
-/** What the model said in one turn.
- * @typedef {Object} TranscriptTurn
- * @property {number} turnId
- * @property {string} text
- * @property {number} startedAtMs On the session's clock.
- * @property {number | null} endedAtMs null while it speaks.
- * @property {boolean} isInterrupted Interrupted by the user or abandoned by the model.
- */
-
 /** Units kept in the timeline: ten minutes of one second each. */
-export const UNITS_KEPT = 600;
+const UNITS_KEPT = 600;
 const MS_PER_S = 1_000;
 
 /** One unit on the timeline. @typedef {ReturnType<typeof unitRecord>} UnitRecord */
 
-export const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ seen) => ({
-  step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
+/**
+ * @param {Result} result
+ * @param {{chunksReceived: number, aheadMs: number | null, gapSinceUnitMs: number}} before the state so far
+ * @param {{nowMs: number, isMuted: boolean}} seen
+ */
+const unitRecord = (result, before, { nowMs, isMuted }) => ({
+  step: typeof result.step === "number" ? result.step : before.chunksReceived, // from 0
   turnId: numberOr0(result.turn_id), // of the speaking turn
   isListen: Boolean(result.is_listen), // the model stayed silent
   isEndOfTurn: Boolean(result.end_of_turn), // it finished its turn
   isBargeIn: result.barge_in === true, // it abandoned its turn
-  isMuted: seen.isMuted, // its audio was dropped because the user had interrupted
+  isMuted, // its audio was dropped because the user had interrupted
   prefillMs: numberOr0(result.prefill_ms),
   costLlmMs: numberOr0(result.cost_llm_ms),
   costTtsMs: numberOr0(result.cost_tts_ms),
@@ -58,9 +45,9 @@ export const unitRecord = (/** @type {Result} */ result, /** @type {Seen} */ see
   visionSlices: numberOr0(result.vision_slices),
   visionTokens: numberOr0(result.vision_tokens),
   heardMs: numberOr0(result.current_time), // audio the server has heard so far
-  arrivalMs: seen.arrivalMs, // when it came, on the session's clock
-  aheadMs: seen.aheadMs, // audio buffered when it arrived
-  gapMs: seen.gapMs, // audible gap since the previous unit; 0 is good
+  arrivalMs: nowMs, // when it came, on the session's clock
+  aheadMs: before.aheadMs, // audio buffered when it arrived
+  gapMs: before.gapSinceUnitMs, // audible gap since the previous unit; 0 is good
 });
 
 /**
@@ -75,42 +62,40 @@ export function breaksOff(result, isTurnOpen) {
 }
 
 /** Time from the last listen result to the first audio of the turn. @param {SessionState} state before the sound @param {number} nowMs */
-export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
+function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
 
 /** Whether audio that arrives now begins a turn. @param {SessionState} state before the sound */
 export const isTurnStart = ({ isTurnOpen, isHeardEarly }) => !isTurnOpen && !isHeardEarly;
 
+/** What the model said in one turn. @typedef {ReturnType<typeof newTurn>} TranscriptTurn */
+
+const newTurn = (/** @type {Result} */ { turn_id: turnId }, /** @type {number} */ startedAtMs) => ({
+  turnId: numberOr0(turnId),
+  text: "",
+  startedAtMs, // on the session's clock
+  endedAtMs: /** @type {number | null} */ (null), // null while it speaks
+  isInterrupted: false, // by the user, or abandoned by the model
+});
+
 /**
  * @param {readonly TranscriptTurn[]} turns
  * @param {Result} result
  * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
  */
-export function transcribe(turns, result, seen) {
-  const { isTurnOpen, isMuted, nowMs } = seen;
-  if (result.is_listen) {
-    return breaksOff(result, isTurnOpen) ? closeTurn(turns, nowMs, true) : turns;
-  }
-  const endedAtMs = result.end_of_turn ? nowMs : null;
+function transcribe(turns, result, { isTurnOpen, isMuted, nowMs }) {
+  if (result.is_listen) return breaksOff(result, isTurnOpen) ? closeTurn(turns, nowMs, true) : turns;
   const last = turns.at(-1);
-  if (!isTurnOpen || !last || last.endedAtMs !== null) {
-    const turn = {
-      turnId: numberOr0(result.turn_id),
-      text: result.text || "",
-      startedAtMs: nowMs,
-      endedAtMs,
-      isInterrupted: isMuted,
-    };
-    return appendKept(turns, turn, TURNS_KEPT);
-  }
-  const isInterrupted = last.isInterrupted || isMuted;
-  const grown = { ...last, text: last.text + (result.text || ""), endedAtMs, isInterrupted };
-  return [...turns.slice(0, -1), grown];
+  const open = isTurnOpen && last?.endedAtMs === null ? last : null;
+  const turn = open ?? newTurn(result, nowMs);
+  const isInterrupted = turn.isInterrupted || isMuted;
+  const grown = { ...turn, text: turn.text + (result.text || ""), endedAtMs: result.end_of_turn ? nowMs : null, isInterrupted };
+  return appendKept(open ? turns.slice(0, -1) : turns, grown, TURNS_KEPT);
 }
 
 /** @param {readonly TranscriptTurn[]} turns @param {number} nowMs @param {boolean} isInterrupted */
-export function closeTurn(turns, nowMs, isInterrupted) {
+function closeTurn(turns, nowMs, isInterrupted) {
   const last = turns.at(-1);
   if (!last || last.endedAtMs !== null) return turns;
   const closed = { ...last, endedAtMs: nowMs, isInterrupted: last.isInterrupted || isInterrupted };
@@ -237,8 +222,7 @@ function afterResult(state, result, nowMs, unixMs) {
   const sentS = result.server_send_ts;
   const offsetMs = typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null; // only its changes are meaningful
   const firstOffsetMs = state.firstOffsetMs ?? offsetMs;
-  const { aheadMs, gapSinceUnitMs: gapMs, chunksReceived: fallbackStep } = state;
-  const unit = unitRecord(result, { arrivalMs: nowMs, aheadMs, gapMs, isMuted: muted, fallbackStep });
+  const unit = unitRecord(result, state, { nowMs, isMuted: muted });
   return {
     ...state,
     chunksReceived: state.chunksReceived + 1,

@@ -9,7 +9,7 @@ import { LiveSession, sessionReducer } from "./live-session.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 
 /** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
-/** @import { HalfActivity, HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
+/** @import { HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { LinkOptions, SendOutcome } from "../../../types/duplex.js" */
 

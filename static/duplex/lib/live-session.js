@@ -70,7 +70,10 @@ export class LiveSession extends Emitter {
       probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.warn("malformed_message"),
-      onConnection: (isThere) => this.warn(isThere ? "reconnected" : "reconnecting"),
+      onConnection: (isThere) => {
+        this.warn(isThere ? "reconnected" : "reconnecting");
+        if (isThere) this.onReturn();
+      },
       onEnd: (reason) => this.#onEnd(reason),
     });
     this.apply({ type: "start", sessionId, nowMs: this.clock.nowMs() });
@@ -165,6 +168,9 @@ export class LiveSession extends Emitter {
 
   /** @protected */
   onStarted() {}
+
+  /** Another socket continues the session: what was sent while there was none is lost. @protected */
+  onReturn() {}
 
   /** Called while the server can still receive messages. @protected */
   onLeave() {}

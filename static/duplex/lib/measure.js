@@ -7,6 +7,7 @@
 import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { Biquad } from "./resampler.js";
 
 /** @import { recordNode } from "./capture.js" */
 
@@ -15,19 +16,15 @@ const STEP_MS = 100;
 const STEPS_PER_BLOCK = BLOCK_MS / STEP_MS;
 const ABSOLUTE_GATE_LUFS = -70;
 const RELATIVE_GATE_LU = -10;
+const MOST_GAIN_DB = 30; // in either direction
 const OFFSET_LUFS = -0.691;
 /** Effect of the head: a shelf of 4 dB above 1.7 kHz. */
 const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.7071752369554196 };
 const SHELF_SLOPE = 0.4996667741545416;
 const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 }; // high-pass: low frequencies add little loudness
 
-/**
- * @typedef {Object} Biquad
- * @property {[number, number, number]} b
- * @property {[number, number]} a a1, a2
- */
-
-function kWeighting(/** @type {number} */ rateHz) {
+/** The two filters of the weighting, in order. @param {number} rateHz */
+function kWeighting(rateHz) {
   const shelfK = Math.tan((Math.PI * SHELF.hz) / rateHz);
   const vh = 10 ** (SHELF.gainDb / 20);
   const vb = vh ** SHELF_SLOPE;
@@ -35,37 +32,16 @@ function kWeighting(/** @type {number} */ rateHz) {
   const cutK = Math.tan((Math.PI * LOW_CUT.hz) / rateHz);
   const cutA0 = 1 + cutK / LOW_CUT.q + cutK * cutK;
   return [
-    {
-      b: [
+    new Biquad(
+      [
         (vh + (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
         (2 * (shelfK * shelfK - vh)) / shelfA0,
         (vh - (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
       ],
-      a: [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
-    },
-    { b: [1, -2, 1], a: [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0] },
+      [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
+    ),
+    new Biquad([1, -2, 1], [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0]),
   ];
-}
-
-class Weighting {
-  #stages;
-  #memory = new Float64Array(4);
-
-  constructor(/** @type {number} */ rateHz) {
-    this.#stages = kWeighting(rateHz);
-  }
-
-  next(/** @type {number} */ sample) {
-    let x = sample;
-    for (let s = 0; s < 2; s += 1) {
-      const { b, a } = this.#stages[s];
-      const y = b[0] * x + this.#memory[2 * s];
-      this.#memory[2 * s] = b[1] * x - a[0] * y + this.#memory[2 * s + 1];
-      this.#memory[2 * s + 1] = b[2] * x - a[1] * y;
-      x = y;
-    }
-    return x;
-  }
 }
 
 const toLufs = (/** @type {number} */ power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -Infinity);
@@ -92,18 +68,18 @@ export function measureLufs(channels, rateHz) {
 function stepPowers(channels, stepSamples, rateHz) {
   const steps = new Float64Array(Math.floor((channels[0]?.length ?? 0) / stepSamples));
   for (const channel of channels) {
-    const weighting = new Weighting(rateHz);
+    const [shelf, lowCut] = kWeighting(rateHz);
     for (let i = 0; i < steps.length * stepSamples; i += 1) {
-      steps[Math.floor(i / stepSamples)] += weighting.next(channel[i]) ** 2 / stepSamples;
+      steps[Math.floor(i / stepSamples)] += lowCut.next(shelf.next(channel[i])) ** 2 / stepSamples;
     }
   }
   return [...steps];
 }
 
-/** @param {number} lufs measured @param {number} targetLufs @param {number} [limitDb] largest gain in either direction */
-export function gainToTargetDb(lufs, targetLufs, limitDb = 30) {
+/** @param {number} lufs measured @param {number} targetLufs */
+export function gainToTargetDb(lufs, targetLufs) {
   if (!Number.isFinite(lufs)) return 0;
-  return Math.max(-limitDb, Math.min(limitDb, targetLufs - lufs));
+  return Math.max(-MOST_GAIN_DB, Math.min(MOST_GAIN_DB, targetLufs - lufs));
 }
 
 const CHIRP_S = 0.25;
@@ -119,13 +95,6 @@ const CLEAR_PARTS_RATIO = 32; // from this ratio on, the parts of a chirp are re
 const PARTS = 10;
 const MAX_SHIFT_S = 0.05; // a busy browser drops or inserts blocks of 10 ms: tolerance of a part's position
 const MS_PER_S = 1_000;
-
-/**
- * @typedef {Object} EchoMeasure
- * @property {boolean} isHeard
- * @property {number} levelDb microphone minus loudspeaker; the noise floor if no echo was found
- * @property {number} delayMs from the start of playback; 0 if no echo was found
- */
 
 /** A tone with rising frequency. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
 export function makeChirp(rateHz) {
@@ -179,7 +148,14 @@ function medianGain(recorded, chirp, chirpAt, rateHz) {
   return medianOf(gains);
 }
 
-/** @param {Float32Array} recorded @param {Float32Array} chirp @param {number} rateHz @returns {EchoMeasure} delay counted from */
+/** @typedef {ReturnType<typeof locateChirp>} EchoMeasure */
+
+/**
+ * Level of the echo, microphone minus loudspeaker, or of the noise if none was found; then the delay is 0.
+ * @param {Float32Array} recorded
+ * @param {Float32Array} chirp
+ * @param {number} rateHz
+ */
 export function locateChirp(recorded, chirp, rateHz) {
   const whole = bestMatch(recorded, chirp, 0, Math.max(0, recorded.length - chirp.length));
   const { at, clearness } = whole;

@@ -17,7 +17,7 @@ import { LEVELS_PER_S } from "./capture-format.js";
  *   resolves to null while there is no picture
  */
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
-  let rate = createRateCounter();
+  let countPicture = createRateCounter();
   let rateHz = 0;
   /** @type {Frame | null} */ let sent = null;
   let round = 0; // discards pictures from before `clear` or of an earlier source
@@ -39,7 +39,7 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
     if (isUnitServed || !send(frame.base64)) return;
     isUnitServed = true;
     sent = frame;
-    rateHz = rate.count(nowMs()).rate;
+    rateHz = countPicture(nowMs()).rate;
   };
   return {
     /**
@@ -74,7 +74,7 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
       round += 1;
       sent = null;
       isWanted = false;
-      rate = createRateCounter();
+      countPicture = createRateCounter();
       rateHz = 0;
       following?.abort();
     },

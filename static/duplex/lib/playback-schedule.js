@@ -90,13 +90,7 @@ const AUDIBLE_GAP_S = 0.01; // lateness from which a gap is audible, seconds
  * @property {number} durationS
  */
 
-/**
- * Result of `place`.
- * @typedef {Object} Placed
- * @property {Placement | null} placement null: rejected, the queue is full
- * @property {number} gapS unwanted silence before it; 0 if in time
- * @property {boolean} isCounted the gap was audible and counted
- */
+/** Without a `placement` it was rejected, since the queue is full. @typedef {ReturnType<PlaybackSchedule["place"]>} Placed */
 
 /**
  * Schedule of one player.
@@ -156,7 +150,7 @@ export class PlaybackSchedule {
     this.#turn = "closed";
   }
 
-  /** Schedules a chunk. @param {number} durationS @param {number} now @returns {Placed} */
+  /** Schedules a chunk. @param {number} durationS @param {number} now */
   place(durationS, now) {
     const at = this.#heldAtS ?? now;
     this.#forgetFinished(at);
@@ -192,7 +186,7 @@ export class PlaybackSchedule {
       this.#delay.addShift(gapS);
       this.#delay.noteGap(gapS);
     }
-    return { placement, gapS, isCounted };
+    return { placement, gapS, isCounted }; // the unwanted silence before it, and whether it was audible and counted
   }
 
   #forgetFinished(/** @type {number} */ at) {

@@ -1,6 +1,8 @@
 /** Queue countdown, which never jumps back, and chimes. Pure: the page opens the audio device. */
 
-import { formatClock, formatNumber, t, tn } from "../../shared/texts.js";
+import { formatClock, formatNumber, MS_PER_S, S_PER_MINUTE, t, tn } from "../../shared/texts.js";
+
+/** @import { QueuePlace } from "../../shared/server-messages.js" */
 
 /** @typedef {{startS: number, pitchHz: number, lengthS: number}} Note */
 
@@ -95,69 +97,23 @@ function playNote(/** @type {AudioContext} */ context, /** @type {Note} */ note)
 
 // The wait as displayed: it never increases without a visible cause.
 
-/** What the server last said.
- * @typedef {Object} QueueReport
- * @property {number} etaS Estimated wait, s.
- * @property {number} position 1 is next.
- * @property {number} queueLength
- */
+/** @typedef {QueuePlace & {endsAtMs: number}} Wait `endsAtMs`: the shown value is zero */
 
-/** @typedef {{endsAtMs: number, position: number, queueLength: number}} CountdownState `endsAtMs`: the shown value is zero */
-/** @typedef {ReturnType<typeof countdownView>} CountdownView */
-
-const TICK_MS = 1_000;
-const MS_PER_S = 1_000;
-
-/** @param {CountdownState | null} before @param {QueueReport} report @param {number} nowMs @returns {CountdownState} */
-export function countdownAfter(before, report, nowMs) {
-  const { position, queueLength } = report;
-  const askedMs = nowMs + Math.max(0, report.etaS) * MS_PER_S;
-  const mayRise = before === null || before.position !== position;
-  const endsAtMs = mayRise ? askedMs : Math.min(before.endsAtMs, askedMs);
-  return { endsAtMs, position, queueLength };
+/** @param {Wait | null} before @param {QueuePlace} place as the server last said @param {number} nowMs a steady clock @returns {Wait} */
+export function waitAfter(before, place, nowMs) {
+  const askedMs = nowMs + Math.max(0, place.etaS) * MS_PER_S;
+  const mayRise = before === null || before.position !== place.position;
+  return { ...place, endsAtMs: mayRise ? askedMs : Math.min(before.endsAtMs, askedMs) };
 }
 
-export function countdownView(/** @type {CountdownState} */ state, /** @type {number} */ nowMs) {
-  const leftMs = state.endsAtMs - nowMs;
-  const { position, queueLength } = state;
-  return {
-    shownS: Math.max(0, Math.ceil(leftMs / MS_PER_S)), // 0 in overtime
-    isOvertime: leftMs < 0, // longer than estimated
-    overtimeS: Math.max(0, Math.floor(-leftMs / MS_PER_S)), // since the estimated end
-    position,
-    queueLength,
-  };
-}
-
-/** @param {(view: CountdownView) => void} onRender @param {() => number} [nowMs] a steady clock */
-export function createQueueCountdown(onRender, nowMs = () => performance.now()) {
-  /** @type {CountdownState | null} */ let state = null;
-  /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
-
-  function render() {
-    if (state) onRender(countdownView(state, nowMs()));
-  }
-
-  return {
-    update(/** @type {QueueReport} */ report) {
-      state = countdownAfter(state, report, nowMs());
-      timer ??= setInterval(render, TICK_MS);
-      render();
-    },
-    stop() {
-      clearInterval(timer);
-      timer = undefined;
-      state = null;
-    },
-  };
-}
-
-export function placeText(/** @type {CountdownView} */ { position, queueLength }) {
+export function placeText(/** @type {QueuePlace} */ { position, queueLength }) {
   if (position === 1) return t("queue.next");
   return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
 }
 
-export function waitText(/** @type {CountdownView} */ { shownS, isOvertime, overtimeS }) {
-  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
-  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
+export function waitText(/** @type {Wait} */ { endsAtMs }, /** @type {number} */ nowMs) {
+  const leftS = (endsAtMs - nowMs) / MS_PER_S;
+  if (leftS < 0) return t("queue.overtime", { time: formatClock(Math.floor(-leftS)) }); // longer than estimated
+  const shownS = Math.ceil(leftS);
+  return shownS < S_PER_MINUTE ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
 }

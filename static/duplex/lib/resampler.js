@@ -175,29 +175,34 @@ const UPPER_BAND_HZ = 1_000;
  * @property {number} upperRms of the band above 1 kHz, amplitude
  */
 
-/** Butterworth high-pass of second order. Source: R. Bristow-Johnson, Audio EQ Cookbook. */
-class HighPass {
-  #b0;
-  #a1;
-  #a2;
+/** A filter of second order, in transposed direct form II. */
+export class Biquad {
+  #b;
+  #a;
   #z1 = 0;
   #z2 = 0;
 
-  constructor(/** @type {number} */ cutoffHz, /** @type {number} */ rateHz) {
-    const angle = (2 * Math.PI * cutoffHz) / rateHz;
-    const alpha = Math.sin(angle) / Math.SQRT2;
-    const a0 = 1 + alpha;
-    this.#b0 = (1 + Math.cos(angle)) / 2 / a0;
-    this.#a1 = (-2 * Math.cos(angle)) / a0;
-    this.#a2 = (1 - alpha) / a0;
+  /** @param {readonly [number, number, number]} b @param {readonly [number, number]} a a1 and a2; all are divided by a0 */
+  constructor(b, a) {
+    this.#b = b;
+    this.#a = a;
   }
 
   next(/** @type {number} */ x) {
-    const y = this.#b0 * x + this.#z1;
-    this.#z1 = -2 * this.#b0 * x - this.#a1 * y + this.#z2;
-    this.#z2 = this.#b0 * x - this.#a2 * y;
+    const y = this.#b[0] * x + this.#z1;
+    this.#z1 = this.#b[1] * x - this.#a[0] * y + this.#z2;
+    this.#z2 = this.#b[2] * x - this.#a[1] * y;
     return y;
   }
+}
+
+/** Butterworth high-pass. Source: R. Bristow-Johnson, Audio EQ Cookbook. @param {number} cutoffHz @param {number} rateHz */
+function highPass(cutoffHz, rateHz) {
+  const angle = (2 * Math.PI * cutoffHz) / rateHz;
+  const alpha = Math.sin(angle) / Math.SQRT2;
+  const a0 = 1 + alpha;
+  const b0 = (1 + Math.cos(angle)) / 2 / a0;
+  return new Biquad([b0, -2 * b0, b0], [(-2 * Math.cos(angle)) / a0, (1 - alpha) / a0]);
 }
 
 export class SpeechFeatures {
@@ -211,8 +216,8 @@ export class SpeechFeatures {
 
   constructor(/** @type {number} */ rateHz) {
     this.#frameSamples = Math.round((rateHz * FRAME_MS) / MS_PER_S);
-    this.#rumbleFilter = new HighPass(RUMBLE_HZ, rateHz);
-    this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);
+    this.#rumbleFilter = highPass(RUMBLE_HZ, rateHz);
+    this.#upperFilter = highPass(UPPER_BAND_HZ, rateHz);
   }
 
   /** @param {number} sample @returns {boolean} true when `frame` is new */

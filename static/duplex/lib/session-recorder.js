@@ -39,7 +39,8 @@ export class SessionRecorder extends EventTarget {
     if (!this.#isRecording) return;
     this.#tape.append(side, audio, ((performance.now() - this.#startedAtMs) * CAPTURE_RATE_HZ) / MS_PER_S);
     if (this.#tape.lengthSamples < RECORDING_MAX_S * CAPTURE_RATE_HZ) return;
-    this.stop();
+    this.#isRecording = false;
+    void this.stop();
     this.dispatchEvent(new CustomEvent("full"));
   }
 

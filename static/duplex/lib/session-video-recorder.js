@@ -78,21 +78,26 @@ export class SessionVideoRecorder extends EventTarget {
     return this.#recorder?.state === "recording";
   }
 
-  /** @param {VideoRecorderOptions} options @returns {Format | null} null: this browser cannot record */
+  /** @param {VideoRecorderOptions} options @returns {Format | null} null: this browser cannot record; `stop` lets all go */
   start(options) {
     const format = pickFormat(isSupported, options.formatId);
     if (format === null) return null;
     this.format = format;
     const tracks = this.#mixSound(options).getAudioTracks();
     if (format.hasPicture) tracks.push(...this.#paintPicture(options).getVideoTracks());
-    const recorder = new MediaRecorder(new MediaStream(tracks), {
-      mimeType: format.mimeType,
-      videoBitsPerSecond: options.bitrate,
-    });
-    recorder.ondataavailable = ({ data: part }) => this.#keep(part);
-    recorder.onerror = () => this.dispatchEvent(new CustomEvent("failed"));
-    recorder.start(TIMESLICE_MS);
-    this.#recorder = recorder;
+    try {
+      const recorder = new MediaRecorder(new MediaStream(tracks), {
+        mimeType: format.mimeType,
+        videoBitsPerSecond: options.bitrate,
+      });
+      recorder.ondataavailable = ({ data: part }) => this.#keep(part);
+      recorder.onerror = () => this.dispatchEvent(new CustomEvent("failed"));
+      recorder.start(TIMESLICE_MS);
+      this.#recorder = recorder;
+    } catch (error) {
+      console.info("No recording:", error); // no encoder is free, for example
+      return null;
+    }
     return format;
   }
 

@@ -2,7 +2,7 @@
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
-import { formatClock, t } from "../../shared/texts.js";
+import { formatClock, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_LOOKS } from "../lib/call-state.js";
 
@@ -10,7 +10,6 @@ import { STATE_LOOKS } from "../lib/call-state.js";
 /** @import { CallState } from "../lib/call-state.js" */
 
 const TICK_MS = 500;
-const MS_PER_S = 1_000;
 
 /**
  * @param {HTMLElement} el
@@ -35,13 +34,13 @@ export function mountStageFrame(el, { levels, lengthMs, look }) {
         ${ms === null ? "" : formatClock(Math.floor(ms / MS_PER_S))}
       </p>`;
   });
-  const orb = mountOrb(find(el, "canvas", HTMLCanvasElement), { levels });
+  const drawOrb = mountOrb(find(el, "canvas", HTMLCanvasElement), { levels });
   const draw = () => {
     drawWords();
     const { callState } = look();
     if (callState === orbState) return;
     orbState = callState;
-    orb.update(callState);
+    drawOrb(callState);
   };
   setInterval(draw, TICK_MS);
   draw();
@@ -149,7 +148,7 @@ const STILL = 0.004;
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
- * @returns {{update: (callState: CallState) => void}}
+ * @returns {(callState: CallState) => void}
  */
 function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
@@ -186,11 +185,9 @@ function mountOrb(canvas, { levels }) {
     return isSettling || (isAlive && !document.hidden);
   });
 
-  return {
-    update(next) {
-      callState = next;
-      painter.request();
-    },
+  return (next) => {
+    callState = next;
+    painter.request();
   };
 }
 

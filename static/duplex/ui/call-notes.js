@@ -1,13 +1,13 @@
 /** Notes of the live pages: server status, demonstration model, headphones; and the queue banner. */
 
-import { t } from "../../shared/texts.js";
+import { problemOfStatus, t } from "../../shared/texts.js";
 import { html, icon, iconButton, modelNote, mountNotice, mountView, nothing } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
+import { createQueueChimes, placeText, waitAfter, waitText } from "../lib/queue-chimes.js";
 
-/** @import { Page, StatusReport } from "../../shared/page.js" */
+/** @import { Page } from "../../shared/page.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
-/** @import { CountdownView } from "../lib/queue-chimes.js" */
+/** @import { Wait } from "../lib/queue-chimes.js" */
 
 const DISMISSED_KEY = "live_headphones_advice";
 
@@ -43,13 +43,6 @@ export function mountServiceNote(/** @type {HTMLElement} */ el, /** @type {Page}
   });
 }
 
-/** Why no call can start; null if one can. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
-export function problemOfStatus({ status, isReached }) {
-  if (!isReached || !status) return "offline";
-  if (status.idle_workers + status.busy_workers > 0) return null;
-  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
-}
-
 /** Advice to use headphones, shown until dismissed. @param {HTMLElement} el */
 export function mountHeadphonesAdvice(el) {
   if (remembered(DISMISSED_KEY) === "dismissed") return;
@@ -69,16 +62,14 @@ export function mountHeadphonesAdvice(el) {
 
 // Queue banner: position, countdown, chimes that can be muted, and a cancel button.
 
+const TICK_MS = 1_000;
 const MUTED_KEY = "minicpmo_chimes_muted";
 
 /** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the cancel button is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ makeContext: () => new AudioContext(), isMuted: remembered(MUTED_KEY) === "true" });
-  /** @type {CountdownView | null} */ let view = null;
-  const countdown = createQueueCountdown((next) => {
-    view = next;
-    draw();
-  });
+  /** @type {Wait | null} */ let wait = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
   const toggleMute = () => {
     chimes.setMuted(!chimes.isMuted());
     remember(MUTED_KEY, String(chimes.isMuted()));
@@ -89,8 +80,8 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   const draw = mountView(el, () => {
     const isMuted = chimes.isMuted();
     return html`<div class="queue-words">
-        <p class="queue-place" role="status">${view && placeText(view)}</p>
-        <p class="queue-wait number">${view && waitText(view)}</p>
+        <p class="queue-place" role="status">${wait && placeText(wait)}</p>
+        <p class="queue-wait number">${wait && waitText(wait, performance.now())}</p>
       </div>
       <div class="row">
         ${iconButton(isMuted ? "bell-off" : "bell", t(isMuted ? "queue.sounds_off" : "queue.sounds_on"), toggleMute, {
@@ -105,8 +96,11 @@ export function mountQueueBanner(el, { onCancel } = {}) {
     update(queuePlace) {
       el.hidden = queuePlace === null;
       chimes.setPosition(queuePlace?.position ?? null);
-      if (queuePlace) countdown.update(queuePlace);
-      else countdown.stop();
+      clearInterval(timer);
+      wait = queuePlace && waitAfter(wait, queuePlace, performance.now());
+      if (!wait) return;
+      timer = setInterval(draw, TICK_MS);
+      draw();
     },
     /** To be called in a user gesture, so that browsers allow audio later. */
     unlock: () => chimes.unlock(),

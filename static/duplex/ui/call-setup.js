@@ -1,20 +1,16 @@
 /** Setup of full-duplex calls: presets, instructions, voice samples, settings. */
 
-import { t } from "../../shared/texts.js";
 import { late } from "../../shared/async.js";
-import { byId, html, mountView, on, toastProblem } from "../../shared/lit.js";
+import { byId, on, toastProblem } from "../../shared/lit.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
 import { bindSettings, mountPresetSelector, mountSettingsDrawer } from "../../shared/settings-form.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-notes.js";
-import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 
 /** @import { Voice, VoiceLimits } from "../../shared/prompt.js" */
 /** @import { RefAudioPlayer, TtsVoice } from "../../shared/prompt-editors.js" */
 /** @import { Page } from "../../shared/page.js" */
 /** @import { AnyStore } from "../../shared/settings-form.js" */
-/** @import { Field } from "../../shared/settings-store.js" */
-/** @import { DuplexSetting } from "../lib/call-settings.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SileroDetector } from "../lib/barge-in.js" */
 
@@ -26,23 +22,21 @@ const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
  *   speaks a suggestion on the visitor's behalf
  */
 export function mountDuplexSetup({ mode, page, store, say }) {
-  const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   if (page.defaults) {
     const { playback_delay_ms, max_kv_tokens } = page.defaults;
     store.applyServer({ playback_delay_ms, max_kv_tokens });
   }
-  mountView(part("config-form"), () => SHOWN.map(configField)); // its inputs are bound with the drawer's
   const dialog = byId("settings", HTMLDialogElement);
   const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => voices.loadEditors());
-  bindSettings(part("main"), store);
-  mountHeadphonesAdvice(part("advice"));
-  mountServiceNote(part("service-note"), page);
+  bindSettings(byId("main"), store);
+  mountHeadphonesAdvice(byId("advice"));
+  mountServiceNote(byId("service-note"), page);
   mountLateHelp(mode === "omni" ? "omni" : "audio-duplex");
-  const modelName = mountModelNote(part("model-note"), page, say).modelName;
+  const modelName = mountModelNote(byId("model-note"), page, say).modelName;
   const instructions = byId("system-prompt", HTMLTextAreaElement);
   const setEdited = () => presets.setEdited(true);
-  const voices = mountVoices(part("voice"), part("tts-voice"), { limits: voiceLimits(page.defaults), onEdited: setEdited });
-  const presets = mountPresetSelector(part("presets"), {
+  const voices = mountVoices(byId("voice"), byId("tts-voice"), { limits: voiceLimits(page.defaults), onEdited: setEdited });
+  const presets = mountPresetSelector(byId("presets"), {
     mode,
     page: mode,
     onEdit: () => drawer.open(),
@@ -122,31 +116,6 @@ function mountVoices(heardEl, spokenEl, { limits, onEdited }) {
       },
     ),
   };
-}
-
-// Form of the `DuplexConfig` settings.
-
-/** Fields in order; the length penalty is among the page's basic settings. */
-const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
-
-const configField = (/** @type {DuplexSetting} */ name) =>
-  html`<div class="field field-row">
-    <label for="config-${name}">${t(`config.${name}`)}</label>${inputOf(name)}
-    <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
-  </div>`;
-
-function inputOf(/** @type {DuplexSetting} */ name) {
-  const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
-  const [id, hint] = [`config-${name}`, `config-${name}-hint`];
-  if (field.type === "boolean")
-    return html`<input id=${id} data-setting=${name} aria-describedby=${hint} type="checkbox" role="switch" />`;
-  if (field.type === "choice") {
-    return html`<select id=${id} data-setting=${name} aria-describedby=${hint}>
-      ${field.choices.map((value) => html`<option value=${value}>${t(`config.${name}_${value}`)}</option>`)}
-    </select>`;
-  }
-  return html`<output class="number" for=${id} data-value-of=${name}></output>
-    <input id=${id} data-setting=${name} aria-describedby=${hint} type="range" />`;
 }
 
 // Settings that may change during a call, and the optional neural voice detector.

@@ -36,19 +36,19 @@ import { addRecent } from "../../shared/memory.js";
 
 /** @param {AnyCall} call @param {CallViewOptions} options */
 export function mountCallView(call, { start, moreButtons, draw, startKey = "live.start", ...steps }) {
-  const queue = mountQueueBanner(byId("queue", HTMLElement));
+  const queue = mountQueueBanner(byId("queue"));
   const begin = () => {
     queue.unlock();
     return start();
   };
-  const notice = mountProblemNotice(byId("notice", HTMLElement), call, { ...steps, restart: begin });
-  const stage = byId("stage", HTMLElement);
+  const notice = mountProblemNotice(byId("notice"), call, { ...steps, restart: begin });
+  const stage = byId("stage");
   const drawStage = mountStageFrame(stage, {
     levels: () => call.levels(),
     lengthMs: () => (call.state.preparedAtMs ? runningMs(call.state, performance.now()) : null),
     look: () => stageOf(call),
   });
-  const drawControls = mountCallControls(byId("controls", HTMLElement), "live.controls", () => {
+  const drawControls = mountCallControls(byId("controls"), "live.controls", () => {
     const { state, devices } = call;
     const { isMuted, canMute, isStarting } = devices;
     const can = controlsFor(state, isStarting);
@@ -165,12 +165,12 @@ const loadRecorder = late(() => Promise.all([import("../lib/session-recorder.js"
 /**
  * @param {HTMLElement} el
  * @param {{appType: string}} options
- * @returns {{update: (call: FinishedCall | null) => void}} null hides the offer
+ * @returns {(call: FinishedCall | null) => void} null hides the offer
  */
 export function mountAfterCall(el, { appType }) {
   const shareBox = document.createElement("div");
   shareBox.className = "share-box";
-  const offer = mountOfferShare(shareBox);
+  const offerShare = mountOfferShare(shareBox);
   /** @type {FinishedCall | null} */ let finished = null;
   /** @type {string | null} */ let soundUrl = null;
   const offers = (/** @type {FinishedCall} */ { recordingId, sound }) => [
@@ -183,18 +183,16 @@ export function mountAfterCall(el, { appType }) {
   ];
   const draw = mountView(el, () => (finished ? offers(finished) : nothing));
   el.hidden = true;
-  return {
-    update(call) {
-      if (soundUrl) URL.revokeObjectURL(soundUrl);
-      finished = call;
-      soundUrl = call?.sound ? URL.createObjectURL(call.sound.blob) : null;
-      el.hidden = call === null;
-      if (call?.recordingId) addRecent(call.recordingId, appType);
-      const { recordingId = null, getBrowserRecording } = call ?? {};
-      // Loading fails if the server is gone; the browser's recording is available all the same.
-      offer.update(call && { recordingId, appType, getBrowserRecording }).catch(() => (shareBox.hidden = true));
-      draw();
-    },
+  return (call) => {
+    if (soundUrl) URL.revokeObjectURL(soundUrl);
+    finished = call;
+    soundUrl = call?.sound ? URL.createObjectURL(call.sound.blob) : null;
+    el.hidden = call === null;
+    if (call?.recordingId) addRecent(call.recordingId, appType);
+    const { recordingId = null, getBrowserRecording } = call ?? {};
+    // Loading fails if the server is gone; the browser's recording is available all the same.
+    offerShare(call && { recordingId, appType, getBrowserRecording }).catch(() => (shareBox.hidden = true));
+    draw();
   };
 }
 
@@ -205,10 +203,10 @@ export function mountAfterCall(el, { appType }) {
  *   `video`: the page's own video recording, shared instead of the audio
  */
 export function mountCallRecorder(el, call, { appType, isOn, video }) {
-  const after = mountAfterCall(el, { appType });
+  const offer = mountAfterCall(el, { appType });
   /** @type {SessionRecorder | null} */ let recorder = null;
   call.on("devices", ({ isStarting }) => {
-    if (isStarting) after.update(null);
+    if (isStarting) offer(null);
   });
   const record = async (/** @type {AudioNode | null} */ answer) => {
     const [{ SessionRecorder }, { Capture }] = await loadRecorder();
@@ -235,7 +233,7 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     const blob = preparedAtMs === null ? null : (recorder?.encode() ?? null);
     recorder = null;
     const sound = blob && { blob, fileName: `${sessionId}.wav` };
-    if (preparedAtMs === null) after.update(null);
-    else after.update({ recordingId, sound, getBrowserRecording: async () => video?.() ?? sound });
+    if (preparedAtMs === null) offer(null);
+    else offer({ recordingId, sound, getBrowserRecording: async () => video?.() ?? sound });
   });
 }

@@ -4,13 +4,12 @@ import { mountLevelMeter } from "../../shared/level-meter.js";
 import { html, icon, mountView, on, textButton } from "../../shared/lit.js";
 import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { bindSettings, iconPills } from "../../shared/settings-form.js";
+import { bindSettings, iconPills, settingRow } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/capture-format.js";
 import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
 import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 
-/** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
 /** @import { MixLevels, MixMode } from "../lib/mixer-controller.js" */
@@ -90,7 +89,7 @@ function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile 
         current: store.get("file_sound"),
         choose: (sound) => store.set("file_sound", sound),
       }),
-    below: () => slider("file_volume", store.get("file_sound") !== "microphone"),
+    below: () => slider(store, "file_volume", store.get("file_sound") !== "microphone"),
   });
   /** The mixer is shown only with a file. */
   const draw = () => {
@@ -127,11 +126,9 @@ function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile 
   ["mix", "speaker", "speak"],
 ];
 
-export const slider = (/** @type {string} */ setting, /** @type {boolean} */ isShown) =>
-  html`<div class="field field-row" ?hidden=${!isShown}>
-    <label for="slider-${setting}">${t(`omni.${setting}`)}</label><output class="number" data-value-of=${setting}></output>
-    <input type="range" id="slider-${setting}" data-setting=${setting} />
-  </div>`;
+/** @param {OmniStore} store @param {keyof OmniStore["fields"]} setting @param {boolean} isShown */
+const slider = (store, setting, isShown) =>
+  html`<div ?hidden=${!isShown}>${settingRow("omni", setting, store.fields[setting])}</div>`;
 
 /**
  * Its settings have to be bound afterwards.
@@ -174,7 +171,8 @@ function mountMixerPanel(el, options) {
       <div class="stack-tight">
         <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
         <div class="mixer-meters">${meters.map(({ row }) => row)}</div>
-        ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
+        ${slider(store, "trim_file_db", hasFile)} ${slider(store, "trim_microphone_db", hasVoice)}
+        ${slider(store, "monitor_volume", isIdle)}
         <div class="row" ?hidden=${!isIdle}>${buttons(hasVoice)}</div>
         <p class="field-error" role="alert" .textContent=${problem}></p>
       </div>`;

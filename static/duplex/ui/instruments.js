@@ -7,20 +7,10 @@
 
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { byId, find, html, mountView, on } from "../../shared/lit.js";
-import { formatNumber, onLangChange, t } from "../../shared/texts.js";
+import { onLangChange, t } from "../../shared/texts.js";
 import { throttled } from "../../shared/async.js";
 import { remember, remembered } from "../../shared/memory.js";
-import {
-  columnLeft,
-  columnsOf,
-  columnWidth,
-  describe,
-  duplexMetrics,
-  heightMs,
-  STAGES,
-  stepAt,
-  stepByKey,
-} from "../lib/call-texts.js";
+import { columnsOf, describe, duplexMetrics, paintTimeline, stepAt, stepByKey } from "../lib/call-texts.js";
 import { metricRows, mountCallMeters } from "./meters.js";
 
 /** @import { UnitColumn } from "../lib/call-texts.js" */
@@ -28,12 +18,7 @@ import { metricRows, mountCallMeters } from "./meters.js";
 /** @import { SessionState } from "../lib/session-state.js" */
 /** @import { MetricsOptions } from "./live-view.js" */
 
-/** Opacity of each stage's colour, from bottom to top. */
-const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
-const MARK_ROOM_PX = 18; // below the columns: one mark each
-const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
-
-/** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
+/** @param {HTMLElement} el @returns {(state: SessionState, maxKvTokens: number) => void} */
 function mountUnitTimeline(el) {
   /** @type {UnitColumn[]} */ let columns = [];
   /** @type {SessionState["units"]} */ let units = [];
@@ -69,7 +54,7 @@ function mountUnitTimeline(el) {
   const canvas = find(el, "canvas", HTMLCanvasElement);
   const colours = themeColours(el);
   const painter = mountPainter(canvas, (ctx, width, height) => {
-    paintTimeline({ ctx, width, height, colours, columns, chunkMs, picked });
+    paintTimeline({ ctx, width, height, css: colours.css, columns, chunkMs, picked });
   });
   onLangChange(painter.request);
 
@@ -90,144 +75,33 @@ function mountUnitTimeline(el) {
     pick(next);
   }
 
-  return {
-    update(state, maxKvTokens) {
-      if (state.units === units) return;
-      units = state.units;
-      chunkMs = state.chunkMs;
-      columns = columnsOf(units, { chunkMs, maxKvTokens });
-      if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
-      drawReadout();
-      painter.request();
-    },
+  return (state, maxKvTokens) => {
+    if (state.units === units) return;
+    units = state.units;
+    chunkMs = state.chunkMs;
+    columns = columnsOf(units, { chunkMs, maxKvTokens });
+    if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
+    drawReadout();
+    painter.request();
   };
 }
 
 const LEGEND = [
-  ["listen", "live.unit.listen"],
-  ["speak", "live.unit.speak"],
-  ["interrupt", "live.unit.interrupt"],
-  ["budget", "live.timeline.budget"],
-  ["kv", "live.timeline.kv"],
-  ["ahead", "live.timeline.ahead"],
-  ["gap", "live.timeline.gap"],
+  ...["listen", "speak", "interrupt"].map((kind) => [kind, `live.unit.${kind}`]),
+  ...["budget", "kv", "ahead", "gap"].map((kind) => [kind, `live.timeline.${kind}`]),
 ];
-
-/** @typedef {{ctx: CanvasRenderingContext2D, width: number, height: number, colours: ReturnType<typeof themeColours>,
- *   columns: UnitColumn[], chunkMs: number, picked: number | null}} Scene
- */
-
-function paintTimeline(/** @type {Scene} */ scene) {
-  const { ctx, width, height, columns, chunkMs } = scene;
-  const groundY = height - MARK_ROOM_PX;
-  const topMs = heightMs(columns, chunkMs);
-  const yOf = (/** @type {number} */ ms) => groundY - (Math.min(ms, topMs) / topMs) * (groundY - 4);
-  ctx.lineWidth = 1;
-  ctx.strokeStyle = scene.colours.css("line");
-  line(ctx, [0, groundY + 0.5], [width, groundY + 0.5]);
-  const columnPx = columnWidth(width);
-  columns.forEach((column, index) => {
-    paintColumn(scene, column, columnLeft(index, columns.length, width), columnPx, groundY, yOf);
-  });
-  paintBudget(scene, yOf(chunkMs));
-  paintLines(scene, columnPx, groundY);
-}
-
-/**
- * @param {Scene} scene
- * @param {UnitColumn} column
- * @param {number} left
- * @param {number} columnPx
- * @param {number} groundY
- * @param {(ms: number) => number} yOf
- */
-function paintColumn({ ctx, colours, picked }, column, left, columnPx, groundY, yOf) {
-  const gapPx = columnPx > 7 ? 2 : 1;
-  const inner = columnPx - gapPx;
-  if (picked === column.step) {
-    ctx.fillStyle = colours.css("ink", 0.1);
-    ctx.fillRect(left - gapPx / 2, 0, columnPx, groundY + MARK_ROOM_PX);
-  }
-  let reachedMs = 0;
-  for (const stage of STAGES) {
-    const ms = column.stagesMs[stage];
-    const bottom = yOf(reachedMs);
-    reachedMs += ms;
-    const top = yOf(reachedMs);
-    ctx.fillStyle = colours.css(column.kind, STAGE_ALPHA[stage]);
-    ctx.fillRect(left, top, inner, bottom - top);
-  }
-  if (column.gapMs > 0) {
-    ctx.fillStyle = colours.css("bad");
-    ctx.beginPath();
-    ctx.moveTo(left - 4, 0);
-    ctx.lineTo(left + 4, 0);
-    ctx.lineTo(left, 8);
-    ctx.fill();
-    ctx.fillRect(left - 0.5, 0, 1, groundY);
-  }
-  ctx.strokeStyle = colours.css(column.kind);
-  ctx.fillStyle = ctx.strokeStyle;
-  paintSign(ctx, SIGNS[column.kind], left + inner / 2, groundY + MARK_ROOM_PX / 2 + 1, Math.min(4, inner / 2));
-}
-
-/** @param {CanvasRenderingContext2D} ctx @param {string} sign @param {number} x @param {number} y @param {number} radius */
-function paintSign(ctx, sign, x, y, radius) {
-  ctx.lineWidth = 1.5;
-  if (sign === "cross") {
-    line(ctx, [x - radius, y - radius], [x + radius, y + radius]);
-    line(ctx, [x - radius, y + radius], [x + radius, y - radius]);
-    return;
-  }
-  ctx.beginPath();
-  ctx.arc(x, y, radius * 0.85, 0, 2 * Math.PI);
-  if (sign === "disc") ctx.fill();
-  else ctx.stroke();
-}
-
-function paintBudget(/** @type {Scene} */ { ctx, width, colours, chunkMs }, /** @type {number} */ y) {
-  ctx.setLineDash([6, 4]);
-  ctx.lineWidth = 1.5;
-  ctx.strokeStyle = colours.css("ink-soft");
-  line(ctx, [0, y], [width, y]);
-  ctx.setLineDash([]);
-  ctx.fillStyle = colours.css("ink-soft");
-  ctx.font = `12px ${getComputedStyle(ctx.canvas).fontFamily}`;
-  ctx.fillText(t("viewer.ms", { n: formatNumber(chunkMs) }), 0, y - 4);
-}
-
-/** Lines of context in use and buffered audio. @param {Scene} scene @param {number} columnPx @param {number} groundY */
-function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
-  const at = (/** @type {number} */ index, /** @type {number} */ share) => {
-    const x = columnLeft(index, columns.length, width) + columnPx / 2;
-    return /** @type {[number, number]} */ ([x, groundY - share * (groundY - 6)]);
-  };
-  ctx.lineWidth = 2;
-  ctx.strokeStyle = colours.css("caution");
-  line(ctx, ...columns.map(({ kvShare }, index) => at(index, kvShare)));
-  ctx.setLineDash([2, 4]);
-  ctx.strokeStyle = colours.css("ink");
-  line(ctx, ...columns.map(({ aheadShare }, index) => at(index, aheadShare)));
-  ctx.setLineDash([]);
-}
-
-function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, number][]} */ ...points) {
-  ctx.beginPath();
-  for (const [x, y] of points) ctx.lineTo(x, y);
-  ctx.stroke();
-}
 
 // Live metrics below the stage: levels, timeline of units, figures.
 
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
 
-/** @param {DuplexCall} call @param {MetricsOptions} options @returns {{update: () => void}} */
+/** @param {DuplexCall} call @param {MetricsOptions} options @returns {() => void} draws them */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const drawMeters = mountCallMeters(call);
-  const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
-  const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
+  const drawTimeline = mountUnitTimeline(byId("timeline"));
+  const drawMetrics = mountView(byId("metrics"), () => {
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };
     return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
   });
@@ -246,9 +120,9 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
   const drawMetricsSoon = throttled(drawMetrics, METRICS_MS);
   const update = () => {
     if (!panel.open) return;
-    timeline.update(call.state, maxKvTokens());
+    drawTimeline(call.state, maxKvTokens());
     drawMetricsSoon();
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
-  return { update };
+  return update;
 }

@@ -1,6 +1,6 @@
 /** View of full-duplex calls: conversation, text input, live metrics. */
 
-import { formatClock, formatNumber, getLang, t } from "../../shared/texts.js";
+import { formatClock, formatNumber, getLang, MS_PER_S, t } from "../../shared/texts.js";
 import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repeat, toastProblem } from "../../shared/lit.js";
 import { mountTalkList } from "./call-frame.js";
 import { late, throttled } from "../../shared/async.js";
@@ -11,7 +11,6 @@ import { mountCallView } from "./call-view.js";
 /** @import { TranscriptTurn } from "../lib/full-duplex.js" */
 /** @import { Caption, UserTurn } from "../lib/session-state.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { CallButton } from "./call-frame.js" */
 /** @import { CallViewOptions } from "./call-view.js" */
 
 /**
@@ -21,7 +20,6 @@ import { mountCallView } from "./call-view.js";
  * @property {number | null} startedAtMs on the clock of the turns
  */
 
-const MS_PER_S = 1_000;
 const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
 
 /** @param {HTMLElement} el @param {() => Talk} talk @returns {() => void} draws what is new */
@@ -175,7 +173,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     ownCaptions = appendKept(ownCaptions, caption, TURNS_KEPT);
     drawTranscript();
   };
-  const transcript = byId("transcript", HTMLElement);
+  const transcript = byId("transcript");
   const talk = () => {
     const { turns: modelTurns, captions, preparedAtMs: startedAtMs } = call.state;
     return { modelTurns, userTurns: withCaptions(call.kind.userTurns.turns, [...captions, ...ownCaptions]), startedAtMs };
@@ -189,12 +187,12 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
       return isSent;
     },
   });
-  /** @type {ReturnType<typeof import("./instruments.js")["mountInstruments"]> | null} */ let instruments = null;
+  /** @type {(() => void) | null} */ let drawInstruments = null;
   const loadInstruments = late(
     () => import("./instruments.js"),
     ({ mountInstruments }) => {
-      instruments = mountInstruments(call, { maxKvTokens, modelName, hasVision });
-      instruments.update();
+      drawInstruments = mountInstruments(call, { maxKvTokens, modelName, hasVision });
+      drawInstruments();
     },
   );
   const view = mountCallView(call, {
@@ -202,7 +200,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     moreButtons: () => buttonsOf(call),
     draw() {
       textField.hidden = !controlsFor(call.state).isTalk;
-      instruments?.update();
+      drawInstruments?.();
       drawTranscript();
     },
   });

@@ -3,7 +3,7 @@
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { mountLevelMeter } from "../../shared/level-meter.js";
 import { byId, find, guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
-import { formatNumber, getLang, t } from "../../shared/texts.js";
+import { formatNumber, getLang, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { controlsFor } from "../lib/call-state.js";
 import { halfFigures, halfMetrics } from "../lib/call-texts.js";
@@ -13,7 +13,6 @@ import { mountTalkList } from "./call-frame.js";
 /** @import { HalfState } from "../lib/session-state.js" */
 /** @import { HalfCall } from "../lib/call-kinds.js" */
 /** @import { HalfTurn } from "../lib/half-duplex-session.js" */
-/** @import { CallButton } from "./call-frame.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 
@@ -106,8 +105,8 @@ function kindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
  * @returns {(nowMs: number) => boolean} draws them; whether they are still moving
  */
 export function mountCallMeters(call) {
-  const input = mountLevelMeter(byId("input-meter", HTMLElement), { labelKey: "common.you", sign: "mic" });
-  const output = mountLevelMeter(byId("output-meter", HTMLElement), { labelKey: "common.model", sign: "speaker", kind: "speak" });
+  const input = mountLevelMeter(byId("input-meter"), { labelKey: "common.you", sign: "mic" });
+  const output = mountLevelMeter(byId("output-meter"), { labelKey: "common.model", sign: "speaker", kind: "speak" });
   return (nowMs) => {
     const { inputRms, outputRms } = call.levels();
     return [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
@@ -129,7 +128,6 @@ export const metricRows = (metrics) =>
       </div>`,
   );
 
-const MS_PER_S = 1_000;
 const FIGURES_MS = 500;
 
 export function halfButtons(/** @type {HalfCall} */ call) {

@@ -4,7 +4,7 @@
  */
 
 import { byId, find, html, icon, iconButton, mountView, on, setText, toast } from "../../shared/lit.js";
-import { formatBytes, formatNumber, onLangChange, t } from "../../shared/texts.js";
+import { formatBytes, formatNumber, MS_PER_S, onLangChange, t } from "../../shared/texts.js";
 import { subtitleLookOf } from "../lib/call-settings.js";
 
 import { sentText } from "../lib/call-texts.js";
@@ -38,7 +38,7 @@ const DIGITS = 2;
 function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} */ store) {
   el.setAttribute("role", "group");
   const draw = mountView(el, () => {
-    el.setAttribute("aria-label", t("live.settings.length"));
+    el.setAttribute("aria-label", t("live.settings.length_penalty"));
     return Object.entries(LENGTHS).map(
       ([name, value]) =>
         html`<button
@@ -58,26 +58,25 @@ function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} *
 /** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
 export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {PictureViewOptions} */ { store, video, pictures }) {
-  const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   const turns = () => call.state.turns;
   const look = () => subtitleLookOf(store);
-  const subtitles = mountSubtitles(part("subtitles"), { turns, look });
-  const overlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
-  const bars = mountLevelBars(part("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
+  const subtitles = mountSubtitles(byId("subtitles"), { turns, look });
+  const drawOverlay = mountChatOverlay(byId("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
+  const bars = mountLevelBars(byId("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
   const drawFigures = mountView(
-    part("figures"),
+    byId("figures"),
     () => html`<p class="small soft number">${sentText(pictures.sent(), call.state)}</p>`,
   );
-  mountLengthPills(part("length-pills"), store);
+  mountLengthPills(byId("length-pills"), store);
 
   const recordStore = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
   const recordSettings = byId("record-settings", HTMLDialogElement);
   mountRecordSettings(recordSettings, recordStore);
-  const { latest } = mountRecordingPanel(part("recorded"), call, {
+  const { latest } = mountRecordingPanel(byId("recorded"), call, {
     ...{ button: byId("record", HTMLButtonElement), video, store: recordStore, look, subtitle: subtitles.text },
     isAutomatic: () => store.get("record"),
   });
-  mountCallRecorder(part("after-call"), call, {
+  mountCallRecorder(byId("after-call"), call, {
     appType: "omni",
     isOn: () => false,
     video() {
@@ -90,9 +89,9 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   call.on("state", () => {
     drawFigures();
     subtitles.update();
-    overlay.update();
+    drawOverlay();
   });
-  call.on("heard", overlay.update);
+  call.on("heard", drawOverlay);
   on(store, "change", subtitles.update);
   return {
     openRecordSettings: () => recordSettings.showModal(),
@@ -106,7 +105,6 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
 // Text over the picture: subtitles, and the last turns in fullscreen.
 
 const TICK_MS = 500;
-const MS_PER_S = 1_000;
 const LINES_SHOWN = 12;
 
 /**
@@ -149,13 +147,11 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
       </ol>
     </div>`;
   });
-  const box = find(el, "div", HTMLElement);
-  return {
-    update() {
-      const [heightPx, before] = [box.scrollHeight, count];
-      draw();
-      if (count > 0 && (box.scrollHeight !== heightPx || count !== before)) box.scrollTop = box.scrollHeight;
-    },
+  const box = find(el, "div");
+  return () => {
+    const [heightPx, before] = [box.scrollHeight, count];
+    draw();
+    if (count > 0 && (box.scrollHeight !== heightPx || count !== before)) box.scrollTop = box.scrollHeight;
   };
 }
 
@@ -270,7 +266,7 @@ function fileRow(/** @type {RecordedFile} */ { name, url, blob }, /** @type {() 
 function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
-  const note = find(dialog, "[data-note]", HTMLElement);
+  const note = find(dialog, "[data-note]");
   const possible = supportedFormats(isSupported);
   mountView(
     formats,
@@ -299,5 +295,4 @@ function mountRecordSettings(dialog, store) {
   bindSettings(dialog, store);
   on(store, "change", draw);
   onLangChange(draw);
-  on(find(dialog, "[data-action=close-record-settings]", HTMLButtonElement), "click", () => dialog.close());
 }

@@ -130,7 +130,7 @@ export function mountFilePanel(el, { accept, text, isShown, read, describe, onCh
     askForFile() {
       problem = "missing";
       draw();
-      find(el, "button", HTMLElement).focus();
+      find(el, "button").focus();
     },
   };
 }

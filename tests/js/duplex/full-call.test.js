@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Emitter } from "../../../static/shared/async.js";
 import { duplexCall } from "../../../static/duplex/lib/call-kinds.js";
 import { settle } from "../fakes/socket.js";
 
 /** @import { DuplexCallOptions } from "../../../types/duplex.js" */
 
-class FakePlayer extends EventTarget {
+/** @extends {Emitter<Record<string, any>>} `any`: no event of it is looked at */
+class FakePlayer extends Emitter {
   async init() {}
   async stop() {}
 }

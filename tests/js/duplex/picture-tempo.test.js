@@ -19,7 +19,7 @@ test("one picture is due in each unit, a little before its end", () => {
 });
 
 test("the rate is that of the last pictures", () => {
-  const { count } = createRateCounter();
+  const count = createRateCounter();
   assert.equal(count(1_000).rate, 0);
   for (let n = 2; n <= 4; n += 1) count(n * 1_000);
   assert.equal(count(5_000).rate, 1);

@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 
-import { StereoTape } from "../../../static/duplex/lib/session-recorder.js";
+import { SessionRecorder, StereoTape } from "../../../static/duplex/lib/session-recorder.js";
+import { Emitter } from "../../../static/shared/async.js";
+import { settle } from "../fakes/socket.js";
+
+/** @import { Capture } from "../../../static/duplex/lib/capture.js" */
+/** @import { DuplexCall } from "../../../static/duplex/lib/call-kinds.js" */
 
 const HEADER_BYTES = 44;
 const RATE_HZ = 16_000;
@@ -59,4 +64,34 @@ test("the file may be asked for more than once", async () => {
   const tape = new StereoTape();
   tape.append("left", Float32Array.of(1, 1), 2);
   assert.deepEqual((await read(tape)).frames, (await read(tape)).frames);
+});
+
+test("a recording that has reached its bound says so once", async () => {
+  const LIMIT_MS = 1_800_000;
+  let nowMs = 0;
+  mock.method(performance, "now", () => nowMs);
+  const call = new Emitter();
+  let isStopped = false;
+  const answer = Object.assign(new Emitter(), {
+    listenTo: async () => {},
+    start() {},
+    async stop() {
+      if (isStopped) return;
+      isStopped = true;
+      await null;
+      answer.emit("chunk", { audio: new Float32Array(100) }); // a capture delivers the rest
+    },
+    close() {},
+  });
+  const recorder = new SessionRecorder(/** @type {Capture} */ (/** @type {unknown} */ (answer)));
+  let fullCount = 0;
+  recorder.addEventListener("full", () => (fullCount += 1));
+  await recorder.start(/** @type {DuplexCall} */ (/** @type {unknown} */ (call)), /** @type {AudioNode} */ ({}));
+  nowMs = LIMIT_MS;
+  call.emit("chunk", { audio: new Float32Array(RATE_HZ) });
+  nowMs = 1_000;
+  call.emit("chunk", { audio: new Float32Array(RATE_HZ) });
+  await settle();
+  assert.equal(fullCount, 1);
+  mock.restoreAll();
 });

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from core.cascade.language import Line
-from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW, USER_SPOKE, Speaker
+from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW
+from core.protocols.duplex_units import USER_SPOKE, Speaker
 
 SPEAKER: Final = re.compile(rf"^({'|'.join(Speaker)}): ", re.MULTILINE)
 

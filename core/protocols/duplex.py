@@ -12,8 +12,15 @@ from typing import Final
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase, Speaker
-from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
+from core.protocols.duplex_context import Rebase
+from core.protocols.duplex_units import (
+    ITEM_MAX_CHARS,
+    CountTokens,
+    DuplexLimits,
+    Speaker,
+    UnitInput,
+    UnitResults,
+)
 from core.protocols.effects import (
     Effect,
     Finalize,
@@ -99,6 +106,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def is_speaking(self) -> bool:
         """Whether the model is in the middle of a turn."""
         return self._results.is_speaking
+
+    @property
+    def must_speak(self) -> bool:
+        """Whether the next unit has to speak: the first one whose prompt contains all text."""
+        return self.rebase.wants_speech and not self.rebase.is_stale
 
     @property
     def is_stepping(self) -> bool:
@@ -274,7 +286,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects, unit = self._input.take(now_s)
         if unit is None:
             return effects
-        index, must_speak = self._results.begin(unit), self.rebase.must_speak
+        index, must_speak = self._results.begin(unit), self.must_speak
         if must_speak:
             self.rebase.wants_speech = False
         due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ

@@ -7,32 +7,16 @@ newest of the conversation is kept, and everything else has a budget.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from core.protocols.duplex_units import ITEM_MAX_CHARS, CountTokens, Speaker, SpokenHistory
 from core.schemas.duplex import Prepare
 
-HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
 APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
-ITEMS_MAX: Final = 256
-ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
-USER_SPOKE: Final = "[the user spoke]"
 PREVIOUS: Final = "\n\nprevious: "  # before the conversation so far
 SPEAK_NOW: Final = "\n\nSpeak about this now: "
-
-CountTokens = Callable[[str], int]
-
-
-class Speaker(StrEnum):
-    """Speaker of a line of the conversation."""
-
-    USER = "User"
-    ASSISTANT = "Assistant"
-    DEVELOPER = "Note"
-
 
 SPEAKER_OF: Final = {
     "user": Speaker.USER,
@@ -60,62 +44,6 @@ class Appended:
     event_id: str | None = None  # of the client's event, echoed once the prompt contains the text
 
 
-@dataclass(frozen=True)
-class _Said:
-    """Consecutive text of one speaker, or speech of the user without a transcript yet."""
-
-    speaker: Speaker
-    text: str
-    start_samples: int = 0  # of such speech, in the input
-
-    @property
-    def has_no_transcript(self) -> bool:
-        return self.text == USER_SPOKE
-
-
-class SpokenHistory:
-    """The conversation so far, as text."""
-
-    def __init__(self, count_tokens: CountTokens) -> None:
-        self._count = count_tokens
-        self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
-
-    def clear(self) -> None:
-        self._items.clear()
-
-    def add(self, speaker: Speaker, text: str) -> None:
-        """Add text; consecutive text of one speaker is one item."""
-        before = self._items[-1] if self._items else None
-        if before is not None and before.speaker is speaker and not before.has_no_transcript:
-            self._items.pop()
-            text = before.text + text
-        self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
-
-    def add_speech(self, start_samples: int) -> None:
-        """Note that the user speaks; consecutive speech without a transcript is one item."""
-        if not self._items or not self._items[-1].has_no_transcript:
-            self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
-
-    def set_transcript(self, text: str, end_samples: int) -> None:
-        """Set the transcript of the user's newest speech without one that began before its end."""
-        for index, item in reversed(list(enumerate(self._items))):
-            if item.has_no_transcript and item.start_samples <= end_samples:
-                self._items[index] = replace(item, text=text)
-                return
-        self.add(Speaker.USER, f" {text}")
-
-    def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
-        """Return the newest items within the budget, oldest first."""
-        lines: deque[str] = deque()
-        for said in reversed(self._items):
-            line = f"{said.speaker.value}: {said.text.strip()}"
-            max_tokens -= self._count(line)
-            if max_tokens < 0:
-                break
-            lines.appendleft(line)
-        return list(lines)
-
-
 class Rebase:
     """The prompt of a duplex session, which is restarted when text is added."""
 
@@ -139,11 +67,6 @@ class Rebase:
         self.wants_speech |= must_speak
         self.is_stale = True
         return True
-
-    @property
-    def must_speak(self) -> bool:
-        """Whether the next unit has to speak: the first one whose prompt contains all text."""
-        return self.wants_speech and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
         texts = (*self._kept, *self._waiting, words)

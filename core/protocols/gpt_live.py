@@ -13,8 +13,8 @@ from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
 from core.protocols.duplex import DuplexPhase
-from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols.duplex_context import SPEAKER_OF, Append, Appended
+from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import (
     Close,
     Effect,
@@ -27,9 +27,9 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
-from core.protocols.machine import SessionIds
+from core.protocols.machine import SessionIds, TableMachine
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
-from core.protocols.tables import SAME, Row, TableMachine, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
 from core.schemas.openai_errors import FieldError, socket_code

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core import errors
 from core.errors import ErrorCode, OmniError
@@ -28,12 +28,14 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.tables import SAME, PhaseT, Row, TableMachine
+from core.protocols.tables import SAME, EffectT, Index, Row
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
+
+PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 # Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
@@ -68,6 +70,30 @@ class SessionIds:
 
 def warn(problem: OmniError) -> Send:
     return Send(WarningMessage.of(problem))
+
+
+class TableMachine(Generic[PhaseT, EffectT]):
+    """A machine that runs by a table, whose phases include "closed"."""
+
+    rows: ClassVar[Index[Any, Any]]
+    _phase: PhaseT
+
+    @property
+    def phase(self) -> PhaseT:
+        return self._phase
+
+    @property
+    def is_closed(self) -> bool:
+        return self.phase == "closed"
+
+    def handle(self, event: Event) -> list[EffectT]:
+        """Return the effects to carry out, in order."""
+        row = self.rows.get((self.phase, event.kind))
+        return self._not_allowed(event) if row is None else row.action(self, event)
+
+    def _not_allowed(self, event: Event) -> list[EffectT]:
+        """Handle an event without a row."""
+        return []
 
 
 class SessionMachine(TableMachine[PhaseT, Effect]):

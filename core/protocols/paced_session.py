@@ -14,8 +14,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.duplex_context import CountTokens, Speaker
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
 from core.protocols.effects import Detect, Effect
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
 from core.protocols.machine import SessionIds
@@ -248,7 +247,7 @@ class PacedSession(UnitSession):
         if anew := self.machine.begin_anew():
             return anew
         effects: list[Effect] = []
-        if self.rebase.must_speak:
+        if self.machine.must_speak:
             self.input.fill_unit()
         while (unit := self.input.take_unit()) is not None:
             effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))

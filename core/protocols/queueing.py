@@ -27,8 +27,8 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import Event, TimerName
-from core.protocols.machine import RECOVERABLE, warn
-from core.protocols.tables import SAME, Row, TableMachine, index_rows
+from core.protocols.machine import RECOVERABLE, TableMachine, warn
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from core.errors import ContextFullError, InternalError
 from core.protocols import events, openai_events
-from core.protocols.duplex_context import CountTokens
+from core.protocols.duplex_units import CountTokens
 from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds

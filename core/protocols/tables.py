@@ -9,13 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
-
-from core.protocols.events import Event
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 MachineT = TypeVar("MachineT", contravariant=True)
 EffectT = TypeVar("EffectT")
-PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
 SAME: Final = "same"
 """As a target: the phase does not change."""
@@ -38,30 +35,6 @@ Index = Mapping[tuple[str, str], Row[MachineT, EffectT]]
 
 # Any: reading a table needs neither the machine nor the effects it is for.
 Table = Sequence[Row[Any, Any]]
-
-
-class TableMachine(Generic[PhaseT, EffectT]):
-    """A machine that runs by a table, whose phases include "closed"."""
-
-    rows: ClassVar[Index[Any, Any]]
-    _phase: PhaseT
-
-    @property
-    def phase(self) -> PhaseT:
-        return self._phase
-
-    @property
-    def is_closed(self) -> bool:
-        return self.phase == "closed"
-
-    def handle(self, event: Event) -> list[EffectT]:
-        """Return the effects to carry out, in order."""
-        row = self.rows.get((self.phase, event.kind))
-        return self._not_allowed(event) if row is None else row.action(self, event)
-
-    def _not_allowed(self, event: Event) -> list[EffectT]:
-        """Handle an event without a row."""
-        return []
 
 
 class Transition(NamedTuple):

@@ -9,7 +9,8 @@ import pytest
 from core.cascade.added_text import split_suffix
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import Line
-from core.protocols.duplex_context import Append, Appended, Rebase, Speaker
+from core.protocols.duplex_context import Append, Appended, Rebase
+from core.protocols.duplex_units import Speaker
 from core.schemas.duplex import Prepare
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
 from tests.fakes.cascade_parts import ScriptedLanguageModel, scripted

@@ -23,7 +23,7 @@ from core.schemas.common import WireModel
 from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.presets import Preset, PresetSounds
-from gateway_modules.routes.sessions import found
+from gateway_modules.routes.sessions import existing_recording
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
 from gateway_modules.web.pages import Missing, missing_page, wants_page
@@ -90,7 +90,7 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
     if not gateway.settings.recording.enabled:
         return _missing(request, Missing.RECORDING_OFF)
     try:
-        await asyncio.to_thread(found, recording_id, gateway)
+        await asyncio.to_thread(existing_recording, recording_id, gateway)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)

@@ -93,7 +93,7 @@ class Deleted(WireModel):
 # Routes and dependencies that block on disk or network are plain functions, which run on threads.
 
 
-def found(recording_id: RecordingId, gateway: GatewayHere) -> str:
+def existing_recording(recording_id: RecordingId, gateway: GatewayHere) -> str:
     """Return the id of a recording that exists, and note the access."""
     if not gateway.settings.recording.enabled:
         raise errors.NotFoundError("Recording is switched off on this server.")
@@ -102,7 +102,7 @@ def found(recording_id: RecordingId, gateway: GatewayHere) -> str:
     return recording_id
 
 
-Found = Annotated[str, Depends(found)]
+ExistingId = Annotated[str, Depends(existing_recording)]
 """Dependency of routes: the id of a recording that exists."""
 
 
@@ -114,7 +114,7 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
     if gateway.access.is_admin(request):
         mark_admin(request.scope)  # first: attempts on recordings that do not exist are audited
         return
-    owner = gateway.recordings.read(found(recording_id, gateway), names.OWNER_FILE)
+    owner = gateway.recordings.read(existing_recording(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):
         raise errors.ForbiddenError()
 
@@ -138,7 +138,7 @@ def _json(body: bytes) -> Response:
 
 
 @router.get("/{recording_id}", responses=problems(400, 404))
-def meta(recording: Found, gateway: GatewayHere) -> Response:
+def meta(recording: ExistingId, gateway: GatewayHere) -> Response:
     """Return the metadata: `meta.json`."""
     stored = gateway.recordings
     content = stored.read(recording, names.META_FILE)
@@ -153,7 +153,7 @@ def meta(recording: Found, gateway: GatewayHere) -> Response:
 
 
 @router.get("/{recording_id}/recording", name="recording", responses=problems(400, 404, 409))
-def timeline(recording: Found, gateway: GatewayHere) -> Response:
+def timeline(recording: ExistingId, gateway: GatewayHere) -> Response:
     """Return the timeline: `recording.json`; 409 while it is still being written."""
     # That of a resumable session is returned as far as it goes.
     stored = gateway.recordings
@@ -173,7 +173,7 @@ def timeline(recording: Found, gateway: GatewayHere) -> Response:
 @router.get(
     "/{recording_id}/assets/{path:path}", response_class=FileResponse, responses=problems(400, 404)
 )
-def asset(path: str, request: Request, recording: Found, gateway: GatewayHere) -> Response:
+def asset(path: str, request: Request, recording: ExistingId, gateway: GatewayHere) -> Response:
     """Return a file of the recording, or the requested range of it.
 
     With `recording.direct`, audio, images and videos are redirected to the object store (302).
@@ -193,7 +193,7 @@ def asset(path: str, request: Request, recording: Found, gateway: GatewayHere) -
 @router.get(
     "/{recording_id}/download", response_class=StreamingResponse, responses=problems(400, 404)
 )
-def download(recording: Found, gateway: GatewayHere) -> StreamingResponse:
+def download(recording: ExistingId, gateway: GatewayHere) -> StreamingResponse:
     """Return the whole recording as a zip file, created while it is sent."""
     headers = {"Content-Disposition": f'attachment; filename="{recording}.zip"'}
     return Download(zipped(gateway.recordings.files(recording)), headers)
@@ -204,7 +204,7 @@ def download(recording: Found, gateway: GatewayHere) -> StreamingResponse:
     dependencies=[OwnerOnly],
     responses=problems(400, 403, 404, 409, 413, 429, 507),
 )
-async def upload(request: Request, recording: Found, gateway: GatewayHere) -> UploadKept:
+async def upload(request: Request, recording: ExistingId, gateway: GatewayHere) -> UploadKept:
     """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
@@ -236,7 +236,7 @@ def _keep_upload(gateway: Gateway, recording: str, file: BinaryIO, media_type: s
     }[suffix]
     if not is_right:
         raise errors.BadRequestError("The file does not match its media type.")
-    found(recording, gateway)  # it may have been deleted since the upload began
+    existing_recording(recording, gateway)  # it may have been deleted since the upload began
     name = f"{names.UPLOAD_STEM}.{suffix}"
     file.seek(0)
     gateway.recordings.keep(recording, name, file, replaces=set(UPLOAD_NAMES))
@@ -244,7 +244,7 @@ def _keep_upload(gateway: Gateway, recording: str, file: BinaryIO, media_type: s
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))
-def comment(recording: Found, gateway: GatewayHere) -> Comment:
+def comment(recording: ExistingId, gateway: GatewayHere) -> Comment:
     """Return the comment, "" if there is none."""
     content = gateway.recordings.read(recording, names.COMMENT_FILE) or b""
     with suppress(UnicodeDecodeError):
@@ -255,7 +255,7 @@ def comment(recording: Found, gateway: GatewayHere) -> Comment:
 @router.post(
     "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
 )
-def set_comment(body: Comment, recording: Found, gateway: GatewayHere) -> CommentKept:
+def set_comment(body: Comment, recording: ExistingId, gateway: GatewayHere) -> CommentKept:
     """Replace the comment."""
     text, most = body.comment.strip(), gateway.settings.limits.comment_chars
     if len(text) > most:
@@ -266,7 +266,7 @@ def set_comment(body: Comment, recording: Found, gateway: GatewayHere) -> Commen
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
-def delete(recording: Found, gateway: GatewayHere) -> Deleted:
+def delete(recording: ExistingId, gateway: GatewayHere) -> Deleted:
     """Delete a recording; 409 while it is still being written."""
     gateway.recordings.delete(recording)
     return Deleted()

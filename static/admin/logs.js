@@ -113,7 +113,8 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
             ${repeat(shown, ({ id }) => id, lineView)}
           </div>
           ${textButton(look.unseen > 0 ? tn("admin.log_new", look.unseen) : t("admin.log_end"), onJump, {
-            ...{ style: "admin-jump", isShown: !look.isAtEnd },
+            style: "admin-jump",
+            isShown: !look.isAtEnd,
           })}
         </div>
         ${

@@ -39,8 +39,13 @@ export function makeRecordings(/** @type {Context} */ { api, draw, page }) {
     const id = encodeURIComponent(recording.id);
     const [open, download] = [t("admin.open"), t("common.download")];
     const remove = actionButton({
-      ...{ icon: "trash", label: t("common.delete"), name, about: "recording", after: quietly },
-      ...{ isIconOnly: true, isPossible: !recording.is_running },
+      icon: "trash",
+      label: t("common.delete"),
+      name,
+      about: "recording",
+      after: quietly,
+      isIconOnly: true,
+      isPossible: !recording.is_running,
       question: () => ({
         title: t("admin.delete_ask", { name }),
         text: t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) }),

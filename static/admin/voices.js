@@ -21,7 +21,11 @@ export function makeVoices(/** @type {Context} */ { api, draw, page, after }) {
   const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
   const deleteButton = (/** @type {Http.RefAudio} */ { id, name }) =>
     actionButton({
-      ...{ icon: "trash", label: t("common.delete"), name, about: "voice", after },
+      icon: "trash",
+      label: t("common.delete"),
+      name,
+      about: "voice",
+      after,
       question: () => ({ title: t("admin.delete_ask", { name }), text: t("admin.voice_delete_text") }),
       run: () => (player.stop(), api.send("DELETE", addressOf(id))),
       done: () => t("admin.deleted", { name }),

@@ -19,12 +19,21 @@ export function makeWorkers(/** @type {Context} */ { api, after }) {
     const path = `/api/admin/workers/${encodeURIComponent(name)}`;
     const block = restartBlock(worker);
     const drain = actionButton({
-      ...{ icon: "pause", label: t(isDraining ? "admin.undrain" : "admin.drain"), name, about: "worker", after },
+      icon: "pause",
+      label: t(isDraining ? "admin.undrain" : "admin.drain"),
+      name,
+      about: "worker",
+      after,
       run: () => api.send("PUT", path, { draining: !isDraining }),
       done: () => t(isDraining ? "admin.undrained" : "admin.drained", { name }),
     });
     const restart = actionButton({
-      ...{ icon: "retry", label: t("admin.restart"), name, about: "worker", isPossible: block === null, after },
+      icon: "retry",
+      label: t("admin.restart"),
+      name,
+      about: "worker",
+      isPossible: block === null,
+      after,
       question: () => ({
         title: t("admin.restart_ask", { name }),
         text: sessions.length > 0 ? tn("admin.restart_ask_busy", sessions.length) : t("admin.restart_ask_idle"),
@@ -136,7 +145,11 @@ export function makeQueue(/** @type {Context} */ { api, after }) {
   const cancelButton = (/** @type {Http.QueueItem} */ { ticket_id: id, request_type: kind, position }) => {
     const name = t("admin.place_name", { n: position, kind: kindName(kind) });
     return actionButton({
-      ...{ icon: "close", label: t("admin.cancel_place"), name, about: "ticket", after },
+      icon: "close",
+      label: t("admin.cancel_place"),
+      name,
+      about: "ticket",
+      after,
       question: () => ({ title: t("admin.cancel_ask", { name }), text: t("admin.cancel_ask_text") }),
       async run() {
         const answer = /** @type {{success: boolean}} */ (await api.send("DELETE", `/api/queue/${encodeURIComponent(id)}`));
@@ -169,7 +182,11 @@ export function makeConversations(/** @type {Context} */ { api, after }) {
     if (!canStop(row, live)) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
     const name = `${kindName(row.kind)} ${row.sessionId ?? ""}`.trim();
     return actionButton({
-      ...{ icon: "stop", label: t("admin.stop"), name, about: "session", after },
+      icon: "stop",
+      label: t("admin.stop"),
+      name,
+      about: "session",
+      after,
       question: () => ({ title: t("admin.stop_ask", { name }), text: t("admin.stop_ask_text") }),
       run: () => api.send("POST", `/api/admin/sessions/${encodeURIComponent(row.sessionId ?? "")}/stop`),
       done: () => t("admin.stopped", { name }),

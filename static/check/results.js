@@ -11,7 +11,7 @@ import { problem } from "../home/readiness.js";
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
  * @typedef {typeof CHECKS[number]} CheckId
- * @typedef {"todo" | "running" | "good" | "caution" | "bad"} ResultState
+ * @typedef {"pending" | "running" | "good" | "caution" | "bad"} ResultState
  *
  * @typedef {Object} Result
  * @property {ResultState} state
@@ -20,7 +20,7 @@ import { problem } from "../home/readiness.js";
  * @property {string} [detail] the browser's message
  * @property {Record<string, string | number | boolean>} [facts] for the report, by name
  *
- * @typedef {{kind: "todo" | "good" | "caution" | "bad", done: number, total: number, first: CheckId | null}} Verdict
+ * @typedef {{kind: "pending" | "good" | "caution" | "bad", done: number, total: number, first: CheckId | null}} Verdict
  *   `first`: the check to do next
  */
 
@@ -28,7 +28,7 @@ export const CHECKS = /** @type {const} */ (["browser", "server", "microphone", 
 /** Required checks; the others are optional. @type {readonly CheckId[]} */
 export const NEEDED = ["browser", "server", "microphone", "speaker"];
 
-/** @type {Readonly<Result>} */ const NOT_DONE = Object.freeze({ state: "todo" });
+/** @type {Readonly<Result>} */ const NOT_DONE = Object.freeze({ state: "pending" });
 
 /** Keeps the results. Event: `change`. */
 export class Results extends EventTarget {
@@ -49,12 +49,12 @@ export const problemResult = (code, { state = "bad", ...rest } = {}) => ({ state
 
 export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;
-  const isOver = (/** @type {CheckId} */ id) => !["todo", "running"].includes(stateOf(id));
+  const isOver = (/** @type {CheckId} */ id) => !["pending", "running"].includes(stateOf(id));
   const done = NEEDED.filter(isOver).length;
   const total = NEEDED.length;
   const broken = NEEDED.find((id) => stateOf(id) === "bad");
   if (broken) return { kind: "bad", done, total, first: broken };
-  if (done < total) return { kind: "todo", done, total, first: NEEDED.find((id) => !isOver(id)) ?? null };
+  if (done < total) return { kind: "pending", done, total, first: NEEDED.find((id) => !isOver(id)) ?? null };
   const limited = CHECKS.find((id) => ["caution", "bad"].includes(stateOf(id)));
   return { kind: limited ? "caution" : "good", done, total, first: limited ?? null };
 }

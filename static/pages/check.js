@@ -12,7 +12,7 @@ import { startPage } from "../shared/page.js";
 /** @import { CheckId, Result } from "../check/results.js" */
 /** @import { StatusReport } from "../shared/texts.js" */
 
-const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
+const STATE_ICONS = { pending: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
 /** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
 
@@ -37,7 +37,7 @@ const steps = (/** @type {Results} */ results) =>
 /** Label of the main button. @param {Results} results */
 function beginWords(results) {
   const { kind, done, first } = verdictOf(results);
-  const isGuiding = kind === "todo" && done > 0 && first !== null && GUIDED.has(first);
+  const isGuiding = kind === "pending" && done > 0 && first !== null && GUIDED.has(first);
   const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
   return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
@@ -101,7 +101,7 @@ function mountVerdict(/** @type {Results} */ results) {
 // Common parts of the cards: badge and finding.
 
 function finding(/** @type {Result} */ { state, text, next, detail }) {
-  if (!text || state === "todo") return nothing;
+  if (!text || state === "pending") return nothing;
   const isRunning = state === "running";
   const sign = isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state]);
   const words = { title: phraseText(text), next: next && phraseText(next), detail };

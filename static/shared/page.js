@@ -162,7 +162,9 @@ function mountAppNav(el, apps) {
       html`<nav aria-label=${t("nav.label")} @keydown=${onKey}>
         <div class="nav-inner">
           ${iconButton("menu", t("nav.menu"), () => open(!state.isOpen), {
-            ...{ style: "button-quiet nav-menu", isExpanded: state.isOpen, controls: "nav-links" },
+            style: "button-quiet nav-menu",
+            isExpanded: state.isOpen,
+            controls: "nav-links",
           })}
           <a class="brand" href="/" aria-label=${t("nav.home")}>${icon("brand")}<span class="brand-name">MiniCPM-o live</span></a>
           <ul class="nav-links" id="nav-links" data-open=${String(state.isOpen)}>

@@ -135,7 +135,10 @@ function view(id, state, maxBytes, change, run) {
       </p>
       <div class="row">
         ${textButton(t(goKey), run, {
-          ...{ sign: "share", action: "share", style: phase === "shared" ? "" : "button-primary", isOff: isSending },
+          sign: "share",
+          action: "share",
+          style: phase === "shared" ? "" : "button-primary",
+          isOff: isSending,
         })}
       </div>
       <div class="share-progress" ?hidden=${!isSending}>
@@ -223,7 +226,9 @@ const shareLink = ({ id, url }) =>
       ${textButton(t("share.copy"), () => void copyLink(url ?? "", id), { sign: "copy", action: "copy-share-link" })}
       <a class="button" data-action="open-share-link" href=${url ?? ""}>${icon("play")}${t("share.open")}</a>
       ${textButton(t("share.pass_on"), () => void passOn(url ?? ""), {
-        ...{ sign: "share", action: "pass-on", isShown: typeof navigator.share === "function" },
+        sign: "share",
+        action: "pass-on",
+        isShown: typeof navigator.share === "function",
       })}
     </div>
   </div>`;

@@ -98,7 +98,7 @@ export class StreamingChat extends Emitter {
       const isOnReusedSocket = this.#socket !== null;
       const progress = beginTurn(this.sessionId, this.#options.nowMs());
       const abort = new AbortController();
-      this.#turn = { ...{ progress, options, resolve, reject, messages, abort, isOnReusedSocket }, isSent: false, place: null };
+      this.#turn = { progress, options, resolve, reject, messages, abort, isOnReusedSocket, isSent: false, place: null };
       this.emit("progress", this.#turn.progress);
       if (this.#socket?.isOpen()) this.#prefill(this.#turn);
       else this.#open();

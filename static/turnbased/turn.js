@@ -88,7 +88,11 @@ export function chatRequest(/** @type {readonly Message[]} */ messages, /** @typ
   const { max_slice_nums, tts_ref_audio_base64, use_tts_template, omni_mode, enable_thinking } = prefill;
   const mode = omni_mode ? "omni" : "audio_assistant";
   return {
-    ...{ messages, generation, use_tts_template, omni_mode, enable_thinking },
+    messages,
+    generation,
+    use_tts_template,
+    omni_mode,
+    enable_thinking,
     image: { max_slice_nums },
     tts: { enabled: hasVoice, mode, ref_audio_data: tts_ref_audio_base64 ?? null },
   };

@@ -97,7 +97,10 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
     >`,
     textButton(t("viewer.copy_link"), () => void copyLink(linkOf(recordingId)), { sign: "link", action: "copy-link" }),
     textButton(t("common.delete"), () => void remove(), {
-      ...{ sign: "trash", action: "delete", style: "button-danger", isShown: isAllowed },
+      sign: "trash",
+      action: "delete",
+      style: "button-danger",
+      isShown: isAllowed,
     }),
   ];
   const draw = () => {
@@ -171,12 +174,17 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
         ${icon("chat")}
         <p class="comment-text ${comment ? "" : "soft"}">${comment || t("viewer.no_comment")}</p>
         ${textButton(t(comment ? "common.edit" : "viewer.add_comment"), edit, {
-          ...{ sign: "edit", action: "edit-comment", isShown: isAllowed },
+          sign: "edit",
+          action: "edit-comment",
+          isShown: isAllowed,
         })}
       </div>
       <div class="stack-tight" ?hidden=${!isEditing}>
         ${commentField({
-          ...{ id: "comment-field", labelKey: "viewer.comment", maxChars, value: state.draft },
+          id: "comment-field",
+          labelKey: "viewer.comment",
+          maxChars,
+          value: state.draft,
           onInput(text) {
             state.draft = text;
             draw();

@@ -116,9 +116,7 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
   ];
   const file = (/** @type {string | undefined} */ path, /** @type {string} */ key, /** @type {string} */ who) =>
     path
-      ? textButton(who, () => playFile(path), {
-          ...{ sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) },
-        })
+      ? textButton(who, () => playFile(path), { sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) })
       : nothing;
   const jump = textButton(n, () => onJump(startS), { style: "button-quiet", label: t("viewer.jump_to_unit", { n }) });
   const cells = [

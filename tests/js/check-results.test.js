@@ -22,7 +22,7 @@ function allGood() {
 }
 
 test("at first everything is still to do, in the order of the page", () => {
-  assert.deepEqual(verdictOf(new Results()), { kind: "todo", done: 0, total: 4, first: "browser" });
+  assert.deepEqual(verdictOf(new Results()), { kind: "pending", done: 0, total: 4, first: "browser" });
 });
 
 test("one is ready without echo and camera", () => {
@@ -47,7 +47,7 @@ test("an echo or a missing camera only makes it worse", () => {
 test("a result that runs is not done", () => {
   const results = allGood();
   results.set("microphone", { state: "running" });
-  assert.deepEqual(verdictOf(results), { kind: "todo", done: 3, total: 4, first: "microphone" });
+  assert.deepEqual(verdictOf(results), { kind: "pending", done: 3, total: 4, first: "microphone" });
 });
 
 test("whoever listens hears of a new result", () => {
@@ -130,10 +130,10 @@ test("the report is plain text with every fact on its line", () => {
   const facts = { device: "Mic 1", context_hz: 16_000 };
   results.set("microphone", { state: "good", text: { key: "check.mic_good" }, facts });
   const text = reportText(results, [["Browser", "X"]]);
-  assert.ok(text.startsWith("check.report\n============\nBrowser: X\n\ncheck.browser: check.state_todo\n\n"));
+  assert.ok(text.startsWith("check.report\n============\nBrowser: X\n\ncheck.browser: check.state_pending\n\n"));
   const told = "check.microphone: check.state_good\n  check.mic_good\n  device: Mic 1\n  context_hz: 16000\n\n";
   assert.ok(text.includes(told), text);
-  assert.ok(text.endsWith("check.camera: check.state_todo\n"));
+  assert.ok(text.endsWith("check.camera: check.state_pending\n"));
 });
 
 test("pictures are counted by the second", () => {

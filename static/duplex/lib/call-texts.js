@@ -171,7 +171,9 @@ export function halfMetrics(state, leftS, maxKvTokens) {
   ];
   const isNear = leftS !== null && leftS <= NEARLY_OVER_S;
   return rows.map(([name, text]) => ({
-    ...{ name, label: t(`half.figure.${name}`), text },
+    name,
+    label: t(`half.figure.${name}`),
+    text,
     grade: name === "remaining" && isNear ? "caution" : "none",
   }));
 }

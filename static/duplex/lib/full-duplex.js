@@ -121,8 +121,14 @@ const THINKING_CHUNKS = 2; // number of unanswered chunks from which the model c
   over: (state, type, nowMs) => ({
     pauseEndsAtMs: null,
     ...(type === "ended" && {
-      ...{ turns: closeTurn(state.turns, nowMs, true), isTurnOpen: false, isInterrupted: false, isAwaitingListen: false },
-      ...{ isForceListen: false, isResuming: false, isAutoPaused: false, aheadMs: null },
+      turns: closeTurn(state.turns, nowMs, true),
+      isTurnOpen: false,
+      isInterrupted: false,
+      isAwaitingListen: false,
+      isForceListen: false,
+      isResuming: false,
+      isAutoPaused: false,
+      aheadMs: null,
     }),
   }),
 });

@@ -85,7 +85,9 @@ export function mountQueueBanner(el, { onCancel } = {}) {
       </div>
       <div class="row">
         ${iconButton(isMuted ? "bell-off" : "bell", t(isMuted ? "queue.sounds_off" : "queue.sounds_on"), toggleMute, {
-          ...{ label: t("queue.mute"), style: "", isPressed: isMuted },
+          label: t("queue.mute"),
+          style: "",
+          isPressed: isMuted,
         })}
         <button type="button" class="button" ?hidden=${!onCancel} @click=${() => onCancel?.()}>${t("queue.cancel")}</button>
       </div>`;

@@ -54,17 +54,30 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
     const can = controlsFor(state, isStarting);
     return [
       {
-        ...{ action: "start", style: START_STYLE, isShown: can.canStart, sign: "mic", run: begin },
+        action: "start",
+        style: START_STYLE,
+        isShown: can.canStart,
+        sign: "mic",
+        run: begin,
         label: t(state.phase === "ended" ? "live.start_again" : startKey),
       },
       {
-        ...{ action: "mute", isShown: can.isTalk && canMute, sign: isMuted ? "mic-off" : "mic", isPressed: isMuted },
-        ...{ label: t("live.mute"), run: () => call.setMuted(!call.devices.isMuted) },
+        action: "mute",
+        isShown: can.isTalk && canMute,
+        sign: isMuted ? "mic-off" : "mic",
+        isPressed: isMuted,
+        label: t("live.mute"),
+        run: () => call.setMuted(!call.devices.isMuted),
       },
       ...moreButtons(),
       {
-        ...{ action: "stop", style: STOP_STYLE, isShown: can.isStopShown, isOff: !can.canStop },
-        ...{ sign: state.preparedAtMs === null ? "close" : "stop", label: t(stopKey(state)), run: () => call.stop() },
+        action: "stop",
+        style: STOP_STYLE,
+        isShown: can.isStopShown,
+        isOff: !can.canStop,
+        sign: state.preparedAtMs === null ? "close" : "stop",
+        label: t(stopKey(state)),
+        run: () => call.stop(),
       },
     ];
   });

@@ -140,13 +140,15 @@ function buttonsOf(/** @type {DuplexCall} */ call) {
   const { canInterrupt, canResume, isTalk: isShown } = controlsFor(state);
   const [pauseSign, pauseKey] = canResume ? ["play", "live.resume"] : ["pause", "live.pause"];
   return [
+    { action: "interrupt", isShown, isOff: !canInterrupt, sign: "hand", label: t("live.interrupt"), run: () => call.interrupt() },
     {
-      ...{ action: "interrupt", isShown, isOff: !canInterrupt, sign: "hand", label: t("live.interrupt") },
-      run: () => call.interrupt(),
-    },
-    {
-      ...{ action: "force-listen", isShown, sign: "wave", isPressed: state.isForceListen, title: t("live.force_listen_hint") },
-      ...{ label: t("live.force_listen"), run: () => call.session?.setForceListen(!call.state.isForceListen) },
+      action: "force-listen",
+      isShown,
+      sign: "wave",
+      isPressed: state.isForceListen,
+      title: t("live.force_listen_hint"),
+      label: t("live.force_listen"),
+      run: () => call.session?.setForceListen(!call.state.isForceListen),
     },
     { action: "pause", isShown, sign: pauseSign, label: t(pauseKey), run: () => call.session?.pauseToggle() },
   ];

@@ -73,7 +73,11 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   const recordSettings = byId("record-settings", HTMLDialogElement);
   mountRecordSettings(recordSettings, recordStore);
   const { latest } = mountRecordingPanel(byId("recorded"), call, {
-    ...{ button: byId("record", HTMLButtonElement), video, store: recordStore, look, subtitle: subtitles.text },
+    button: byId("record", HTMLButtonElement),
+    video,
+    store: recordStore,
+    look,
+    subtitle: subtitles.text,
     isAutomatic: () => store.get("record"),
   });
   mountCallRecorder(byId("after-call"), call, {

@@ -68,7 +68,7 @@ class Recordings:
         with np.load(path) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in ("starts", "codes", "wave")}
             f0_hz = torch.from_numpy(file["f0_hz"]).float()
-            described = json.loads(str(file["told"]))
+            described = json.loads(str(file["described"]))
         wave = arrays["wave"].to(device)
         edges = (arrays["starts"] * SAMPLES_PER_CODE).tolist()
         mels = [
@@ -115,7 +115,7 @@ def write(spoken: Sequence[Utterance], path: Path) -> None:
             codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
             wave=(wave.clip(-1.0, 1.0) * INT16_PEAK).round().astype(np.int16),
             f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
-            told=json.dumps(described),
+            described=json.dumps(described),
         )
 
 

@@ -77,7 +77,7 @@ class CodeTable:
 def spoken_lines(path: Path) -> list[Spoken]:
     """Return the texts of a set of recordings with their codes after the lead."""
     with np.load(path) as file:
-        described = json.loads(str(file["told"]))
+        described = json.loads(str(file["described"]))
         starts, codes = file["starts"].tolist(), file["codes"].tolist()
     return [
         Spoken(text, tuple(codes[start + LEAD_CODES : stop]), tuple(words))

@@ -26,6 +26,7 @@ const store = new SettingsStore("audio_duplex_settings", {
   length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
 });
 const source = mountSourceChoice(byId("source"), store);
+await nextTask();
 const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store, say });
 await nextTask();
 
@@ -68,7 +69,7 @@ function reopenMicrophone() {
 
 async function start() {
   if (store.get("source") !== "mic" && !source.sound()) return source.askForFile();
-  await prompt.ready;
+  await prompt.ready();
   const { systemPrompt, prepare } = prompt.given();
   await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config: duplexConfigOf(store) } });
   void devices.refresh(); // device names require permission
@@ -97,9 +98,11 @@ call.on("ended", () => (fileProgress.hidden = true));
 
 followSettings(call, store, reopenMicrophone);
 
+await nextTask();
+view.update();
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
-loadInSpareTime(view.loadInstruments, loadCall);
+loadInSpareTime(prompt.ready, view.loadInstruments, loadCall);
 
 // The home page's button and suggestions start a call at once; a reload does not start another.
 const query = new URLSearchParams(location.search);

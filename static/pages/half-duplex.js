@@ -58,6 +58,7 @@ await nextTask();
 // The call.
 const drawTurns = mountHalfTurns(byId("turns"), call);
 const wave = mountHalfWave(byId("wave"), call);
+await nextTask();
 const drawFigures = mountHalfFigures(byId("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const drawMeters = mountCallMeters(call);
 const offer = mountAfterCall(byId("after"), { appType: "half_duplex_audio" });
@@ -65,7 +66,7 @@ const offer = mountAfterCall(byId("after"), { appType: "half_duplex_audio" });
 async function start() {
   offer(null);
   wave.clear();
-  await presets.ready;
+  await presets.ready();
   const items = contentToWire(content.items);
   await call.start({
     ...(items.length > 0 ? { system_content: items } : {}),
@@ -75,6 +76,7 @@ async function start() {
   });
 }
 
+await nextTask();
 const view = mountCallView(call, {
   start: () => start().catch(toastProblem),
   moreButtons: () => halfButtons(call),
@@ -102,10 +104,12 @@ const devices = mountAudioDeviceSelector(byId("devices"), {
   onChange: (kind) => void (kind === "mic" ? call.reopenSource() : call.applySettings()),
 });
 mountLateHelp("half-duplex");
+
+await nextTask();
 mountModelNote(byId("model-note"), page, suggestions.say);
 
 mountServiceNote(byId("service-note"), page);
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 view.update();
 page.ready();
-loadInSpareTime(loadHalfCall);
+loadInSpareTime(presets.ready, loadHalfCall);

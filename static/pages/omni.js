@@ -111,7 +111,7 @@ async function useCamera(use) {
 async function start() {
   const mode = isFile() ? await fileMode() : null;
   if (mode && !mode.file()) return mode.askForFile();
-  const [shown] = await Promise.all([showPicture(), prompt.ready]);
+  const [shown] = await Promise.all([showPicture(), prompt.ready()]);
   shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
   const config = duplexConfigOf(store);
@@ -155,6 +155,7 @@ function say(/** @type {string} */ sentence) {
   suggestions.say(sentence);
 }
 
+await nextTask();
 const full = mountFullView(() => tools.update());
 const tools = mountScreenTools(
   { bar: byId("tools"), corner: byId("screen-corner") },
@@ -187,6 +188,8 @@ on(store, "change", () => {
 });
 
 showSource().catch(toastProblem);
+await nextTask();
+view.update();
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
-loadInSpareTime(showPicture, view.loadInstruments, loadCall);
+loadInSpareTime(prompt.ready, showPicture, view.loadInstruments, loadCall);

@@ -42,7 +42,7 @@ const session = new ChatSession({
   chat,
   store,
   settings: () => chatSettings(settings, voiceBase64()),
-  prepared: () => instructions.ready,
+  prepared: () => instructions.ready(),
 });
 const upload = mountUpload(byId("upload"), () => socket);
 
@@ -182,4 +182,4 @@ const { text, media } = await draft.read();
 composer.fill(text, media);
 drawTitle();
 page.ready();
-loadInSpareTime(loadViews, loadTransfer);
+loadInSpareTime(instructions.ready, loadViews, loadTransfer);

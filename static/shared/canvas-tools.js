@@ -16,9 +16,10 @@ const MOST_PIXELS_PER_PX = 2; // a higher ratio looks no better and costs four t
 export function mountPainter(canvas, draw) {
   const ctx = canvas.getContext("2d");
   let frame = 0;
+  let [width, height] = [0, 0]; // as last observed, because asking the canvas would force a layout
   const paint = (/** @type {number} */ timeMs) => {
+    cancelAnimationFrame(frame);
     frame = 0;
-    const { clientWidth: width, clientHeight: height } = canvas;
     if (!ctx || width === 0 || height === 0) return; // hidden: the observer reports when it is visible
     const scale = Math.min(globalThis.devicePixelRatio || 1, MOST_PIXELS_PER_PX);
     const [pixelsX, pixelsY] = [Math.round(width * scale), Math.round(height * scale)];
@@ -31,10 +32,12 @@ export function mountPainter(canvas, draw) {
   const request = () => {
     if (frame === 0) frame = requestAnimationFrame(paint);
   };
-  new ResizeObserver(request).observe(canvas);
+  new ResizeObserver(([{ contentRect }]) => {
+    [width, height] = [Math.round(contentRect.width), Math.round(contentRect.height)];
+    paint(performance.now()); // here the styles of the colours are known, too
+  }).observe(canvas);
   onThemeChange(request);
   on(document.fonts, "loadingdone", request);
-  request();
   return { request };
 }
 

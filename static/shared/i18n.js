@@ -4,7 +4,7 @@
  * HTML uses `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
  */
 
-import { formatNumber, notifyLangChange, pickLanguage, setTexts, t } from "./texts.js";
+import { notifyLangChange, pickLanguage, setTexts, t } from "./texts.js";
 import { getJson } from "./api.js";
 import { remember, remembered } from "./memory.js";
 
@@ -37,9 +37,7 @@ async function open() {
     fallback: FALLBACK,
   });
   if (!defaults) return guess(lang);
-  const texts = loadTexts(lang);
-  formatNumber(0); // the first one takes a telephone 100 ms or more, which here pass while the texts arrive
-  return { lang, texts: await texts, names: defaults.languages };
+  return { lang, texts: await loadTexts(lang), names: defaults.languages };
 }
 
 /** Loads a language that may be missing, falling back to the default one. @param {string} lang */

@@ -112,8 +112,10 @@ const digitsOf = (/** @type {number} */ step) => (Number.isFinite(step) ? Math.m
  * @param {() => Promise<unknown>} loadContent loads, once, what only the open drawer shows
  */
 export function mountSettingsDrawer(dialog, opener, store, loadContent) {
-  bindSettings(dialog, store);
+  let isBound = false;
   const open = () => {
+    if (!isBound) bindSettings(dialog, store);
+    isBound = true;
     dialog.showModal();
     loadContent().catch(toastProblem);
   };
@@ -252,10 +254,18 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     } catch (error) {
       problem = `${t("preset.failed")} ${problemWords(error)}`;
     }
+    current = firstPreset(presets, remembered(`${page}_preset`), getLang());
     draw();
-    const first = firstPreset(presets, remembered(`${page}_preset`), getLang());
-    if (first) await apply(first, false);
+    return current;
   };
+  const listed = load();
+  const applyFirst = async () => {
+    const first = await listed;
+    if (!first || request > 0) return; // the visitor has chosen meanwhile
+    current = null; // as it stays if the sounds cannot be loaded
+    await apply(first, false);
+  };
+  /** @type {Promise<void> | null} */ let applied = null;
   const onToggle = () => {
     if (onEdit) return onEdit();
     isOpen = !isOpen;
@@ -303,7 +313,8 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   showEditors();
   return {
-    ready: load(), // resolves once the first preset is applied, if there is one
+    /** Applies the first preset, once: its sounds are the largest download of a page, which is shown before. */
+    ready: () => (applied ??= applyFirst()),
     /** @param {boolean} value the visitor has changed what the preset set */
     setEdited(value) {
       isEdited = value;

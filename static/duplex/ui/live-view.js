@@ -211,6 +211,5 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     loadInstruments().catch(toastProblem);
   });
   call.on("heard", drawTranscript);
-  view.update();
   return { ...view, addCaption, loadInstruments };
 }

@@ -224,15 +224,11 @@ def floor(deltas: int) -> Case:
 
 @dataclass
 class Cost:
-    """Processor time of the units of one case, s.
+    """Processor time of the units of one case, s."""
 
-    Attributes:
-        units: whole units.
-        answers: from the piece that completes the unit's audio to the end of its reply. That may be
-            the next unit's first piece, as a resampler delays the last samples.
-    """
-
-    units: list[float] = field(default_factory=list)
+    units: list[float] = field(default_factory=list)  # whole units
+    # From the piece that completes the unit's audio to the end of its reply. That may be the next
+    # unit's first piece, as a resampler delays the last samples.
     answers: list[float] = field(default_factory=list)
 
     def take(self, steps: Iterable[None]) -> None:

@@ -67,17 +67,11 @@ class PacedConversation(Protocol):
 
 @dataclass(frozen=True)
 class PacedUnit:
-    """Times of one unit, in seconds since the beginning.
+    """Times of one unit, in seconds since the beginning."""
 
-    Attributes:
-        complete_s: its input was complete.
-        done_s: it was answered.
-        first_sound_s: its first audio was ready; None if not measured.
-    """
-
-    complete_s: float
-    done_s: float
-    first_sound_s: float | None = None
+    complete_s: float  # its input was complete
+    done_s: float  # it was answered
+    first_sound_s: float | None = None  # its first audio was ready; None if not measured
 
     @property
     def latency_s(self) -> float:
@@ -86,23 +80,15 @@ class PacedUnit:
 
 @dataclass
 class PacedRun:
-    """Results of a run.
+    """Results of a run."""
 
-    Attributes:
-        units: in order of the answers.
-        dropped: units dropped because too many waited.
-        spent_s: busy time.
-        tasks: conversations in a pass, summed over the passes.
-        is_overloaded: stopped early because too many units were late.
-    """
-
-    units: list[PacedUnit] = field(default_factory=list)
-    dropped: int = 0
-    spent_s: float = 0.0
+    units: list[PacedUnit] = field(default_factory=list)  # in order of the answers
+    dropped: int = 0  # units dropped because too many waited
+    spent_s: float = 0.0  # busy time
     lasted_s: float = 0.0
     passes: int = 0
-    tasks: int = 0
-    is_overloaded: bool = False
+    tasks: int = 0  # conversations in a pass, summed over the passes
+    is_overloaded: bool = False  # stopped early because too many units were late
 
     @property
     def late(self) -> int:
@@ -222,46 +208,30 @@ class Speaking(StrEnum):
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """A measurement of concurrent sessions.
+    """A measurement of concurrent sessions."""
 
-    Attributes:
-        sessions: one measurement for each number.
-        seconds: of each measurement.
-        text_tokens: of a speaking unit.
-        picture_size: width and height of each unit's picture; None for audio only.
-    """
-
-    sessions: tuple[int, ...]
-    seconds: int
+    sessions: tuple[int, ...]  # one measurement for each number
+    seconds: int  # of each measurement
     speaking: Speaking
-    text_tokens: int
+    text_tokens: int  # of a speaking unit
+    # Width and height of each unit's picture; None for audio only.
     picture_size: tuple[int, int] | None
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class CapacityResult:
-    """Result of one measurement.
-
-    Attributes:
-        late: units answered after the next unit's input was complete, or dropped.
-        latency_ms: from complete input to the answer.
-        first_audio_ms: from complete input to the first audio, if measured.
-        busy: share of the time.
-        batch: mean number of conversations in a pass.
-        is_overloaded: stopped early because too many units were late.
-        is_in_time: no unit was late, with a margin.
-    """
+    """Result of one measurement."""
 
     sessions: int
     units: int
-    late: int
-    latency_ms: Spread
-    first_audio_ms: Spread | None
-    busy: float
-    batch: float
-    is_overloaded: bool
-    is_in_time: bool
+    late: int  # units answered after the next unit's input was complete, or dropped
+    latency_ms: Spread  # from complete input to the answer
+    first_audio_ms: Spread | None  # from complete input to the first audio, if measured
+    busy: float  # share of the time
+    batch: float  # mean number of conversations in a pass
+    is_overloaded: bool  # stopped early because too many units were late
+    is_in_time: bool  # no unit was late, with a margin
 
     @classmethod
     def of(cls, sessions: int, run: PacedRun) -> CapacityResult:

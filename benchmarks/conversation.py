@@ -67,15 +67,11 @@ STAGE_OF = {
 
 
 class StageClock:
-    """Answers the requests of one conversation and measures their time.
-
-    Attributes:
-        seconds: by stage, since `begin`.
-    """
+    """Answers the requests of one conversation and measures their time."""
 
     def __init__(self, answers: Answers, wait: Callable[[], None] | None) -> None:
         """Measure an executor; `wait` synchronises with the device after each request."""
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # by stage, since `begin`
         self._answers = answers
         self._wait = wait
         self._forward = "prefill"

@@ -32,18 +32,13 @@ ECHO_WORDS: Final = 6  # latest of the reply, played back as its echo
 
 @dataclass(frozen=True)
 class Unit:
-    """The result of one second of a call; times in seconds.
-
-    Attributes:
-        is_last: a complete reply ends with it.
-        first_sound_s: from the arrival of the second to its first audio, or else to its result.
-        spent_s: from the arrival of the second to its result.
-    """
+    """The result of one second of a call; times in seconds."""
 
     speaks: bool
-    is_last: bool = False
+    is_last: bool = False  # a complete reply ends with it
+    # From the arrival of the second to its first audio, or else to its result.
     first_sound_s: float = 0.0
-    spent_s: float = 0.0
+    spent_s: float = 0.0  # from the arrival of the second to its result
 
 
 class Call:

@@ -16,18 +16,12 @@ DISCLAIMER: Final = re.compile(r"\bas an ai\b")
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """A question without one right answer; patterns match answers in lower case.
-
-    Attributes:
-        good: what a good answer names.
-        topic: what an answer on the subject names; such an answer is partly good.
-        wrong: what makes an answer wrong.
-    """
+    """A question without one right answer; patterns match answers in lower case."""
 
     text: str
-    good: str
-    topic: str = ""
-    wrong: str = r"(?!)"
+    good: str  # what a good answer names
+    topic: str = ""  # what an answer on the subject names; such an answer is partly good
+    wrong: str = r"(?!)"  # what makes an answer wrong
 
     def points(self, answer: str) -> int:
         """Return 2 for a good answer, 1 for a partly good one, 0 for a wrong or useless one.

@@ -11,21 +11,15 @@ from rich.table import Table
 
 @dataclass
 class Report:
-    """Figures with their limits, and the answers.
+    """Figures with their limits, and the answers."""
 
-    Attributes:
-        figures: by name; shares from 0 to 1, times in seconds.
-        limits: by name: the limit, and whether it is an upper one.
-        cases: by name: number of cases.
-        answers: questions and answers.
-        points: of open questions.
-    """
-
+    # By name; shares from 0 to 1, times in seconds.
     figures: dict[str, float] = field(default_factory=dict)
+    # By name: the limit, and whether it is an upper one.
     limits: dict[str, tuple[float, bool]] = field(default_factory=dict)
-    cases: dict[str, int] = field(default_factory=dict)
-    answers: list[tuple[str, str]] = field(default_factory=list)
-    points: dict[str, int] = field(default_factory=dict)
+    cases: dict[str, int] = field(default_factory=dict)  # by name: number of cases
+    answers: list[tuple[str, str]] = field(default_factory=list)  # questions and answers
+    points: dict[str, int] = field(default_factory=dict)  # of open questions
 
     def add(self, name: str, figure: float, limit: float, cases: int, *, is_most: bool) -> None:
         self.figures[name] = round(figure, 4)

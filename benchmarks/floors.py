@@ -31,17 +31,11 @@ FLOW_BRANCHES = 2  # with and without condition; the same weights
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of the device.
+    """Measured rates of the device."""
 
-    Attributes:
-        bytes_per_s: memory bandwidth, reads and writes of a large copy.
-        flops_per_s: in the model's dtype.
-        vocoder_flops_per_s: in the vocoder's dtype.
-    """
-
-    bytes_per_s: float
-    flops_per_s: float
-    vocoder_flops_per_s: float
+    bytes_per_s: float  # memory bandwidth, reads and writes of a large copy
+    flops_per_s: float  # in the model's dtype
+    vocoder_flops_per_s: float  # in the vocoder's dtype
 
     def pass_ms(self, read_bytes: float, flops: float = 0.0) -> float:
         """Return the lower bound of one pass over weights."""

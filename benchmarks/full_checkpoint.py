@@ -30,17 +30,12 @@ Json = dict[str, Any]  # Any: a configuration file is JSON
 
 @dataclass(frozen=True)
 class Sizes:
-    """Deviations from the published sizes.
+    """Deviations from the published sizes."""
 
-    Attributes:
-        changes: values for `config.json` by name, `part.name` inside a nested object.
-        has_tiny_voice: vocoder and voice encoders are the tiny checkpoint's.
-        shard_bytes: largest file, unless a single tensor is larger.
-    """
-
+    # Values for `config.json` by name, `part.name` inside a nested object.
     changes: Mapping[str, object] = field(default_factory=dict)
-    has_tiny_voice: bool = False
-    shard_bytes: int = SHARD_BYTES
+    has_tiny_voice: bool = False  # vocoder and voice encoders are the tiny checkpoint's
+    shard_bytes: int = SHARD_BYTES  # largest file, unless a single tensor is larger
 
 
 def write_full_checkpoint(

@@ -74,16 +74,11 @@ class Microphone:
 
 
 class Player:
-    """The client's loudspeaker: plays audio on arrival, or after audio that still plays.
-
-    Attributes:
-        begun_s: when the first audible sample began.
-        audible_until_s: when the last one ended.
-    """
+    """The client's loudspeaker: plays audio on arrival, or after audio that still plays."""
 
     def __init__(self) -> None:
-        self.begun_s: float | None = None
-        self.audible_until_s = 0.0
+        self.begun_s: float | None = None  # when the first audible sample began
+        self.audible_until_s = 0.0  # when the last one ended
         self._until_s = 0.0
 
     def play(self, text: str) -> None:

@@ -47,17 +47,13 @@ Pages = tuple[Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of a decoder layer, or the head.
-
-    Attributes:
-        is_gated: a gated product after a norm.
-        adds: the output is added to the residual stream; otherwise the input is normalised.
-    """
+    """A matrix product of a decoder layer, or the head."""
 
     name: str
     columns: int
     inputs: int
-    is_gated: bool = False
+    is_gated: bool = False  # a gated product after a norm
+    # The output is added to the residual stream; otherwise the input is normalised.
     adds: bool = False
 
     def weight(self) -> Tensor:
@@ -111,11 +107,7 @@ def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> 
 
 
 class DecoderStep:
-    """Weights of a decoder and memory for its KV cache.
-
-    Attributes:
-        weight_bytes: read by each step.
-    """
+    """Weights of a decoder and memory for its KV cache."""
 
     def __init__(self, shape: DecoderConfig, head_columns: int) -> None:
         self.shape = shape
@@ -132,6 +124,7 @@ class DecoderStep:
         angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
         self._cos, self._sin = angles.cos(), angles.sin()
         weights = [weight for layer in self._layers for weight in layer.values()]
+        # Read by each step.
         self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
 
     def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
@@ -189,21 +182,14 @@ def replay_us(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured time of one operation.
-
-    Attributes:
-        tokens: length of each sequence; 0 if irrelevant.
-        floor_us: the bytes that must be read, at copy bandwidth.
-        us: measured.
-        library_us: the same in the library; None if not measured.
-    """
+    """Measured time of one operation."""
 
     name: str
     rows: int
-    tokens: int
-    floor_us: float
-    us: float
-    library_us: float | None
+    tokens: int  # length of each sequence; 0 if irrelevant
+    floor_us: float  # the bytes that must be read, at copy bandwidth
+    us: float  # measured
+    library_us: float | None  # the same in the library; None if not measured
 
     def cells(self) -> list[str]:
         library = "" if self.library_us is None else f"{self.library_us:.1f}"

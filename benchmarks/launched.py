@@ -83,22 +83,16 @@ class Device(StrEnum):
 
 @dataclass
 class Plan:
-    """Configuration of a system.
-
-    Attributes:
-        backend: "real", by default with the toy checkpoint, or "fake".
-        config: Sections of the configuration that override the defaults.
-        command: Of the launcher; flags are appended.
-        variables: Environment variables to add.
-        device: Of the workers; on the CPU they see no GPU.
-    """
+    """Configuration of a system."""
 
     workers: int = 1
-    backend: str = "fake"
+    backend: str = "fake"  # "real", by default with the toy checkpoint, or "fake"
+    # Sections of the configuration that override the defaults.
     config: dict[str, Json] = field(default_factory=dict)
+    # Of the launcher; flags are appended.
     command: Sequence[str] = (sys.executable, "-m", "launcher")
-    variables: dict[str, str] = field(default_factory=dict)
-    device: Device = Device.CPU
+    variables: dict[str, str] = field(default_factory=dict)  # environment variables to add
+    device: Device = Device.CPU  # of the workers; on the CPU they see no GPU
     start_limit_s: float = START_LIMIT_S
 
 

@@ -60,19 +60,12 @@ START_LIMIT_MS = 60_000
 
 @dataclass(frozen=True)
 class PageMemory:
-    """Memory of the page after a garbage collection.
+    """Memory of the page after a garbage collection."""
 
-    Attributes:
-        minute: since the start of the conversation.
-        heap_bytes: objects of the page's scripts, including buffers.
-        nodes: DOM nodes in memory.
-        gaps: reported by the page so far.
-    """
-
-    minute: float
-    heap_bytes: int
-    nodes: int
-    gaps: int
+    minute: float  # since the start of the conversation
+    heap_bytes: int  # objects of the page's scripts, including buffers
+    nodes: int  # DOM nodes in memory
+    gaps: int  # reported by the page so far
 
 
 @dataclass
@@ -80,14 +73,11 @@ class GapMeter:
     """Finds gaps in the samples of the meter.
 
     Gaps are measured in audio time, since the clock jumps when the audio thread is delayed.
-
-    Attributes:
-        gaps_ms: (position, duration) of every silence within a turn.
-        audible_ms: audible time in total.
     """
 
+    # (position, duration) of every silence within a turn.
     gaps_ms: list[tuple[float, float]] = field(default_factory=list)
-    audible_ms: float = 0.0
+    audible_ms: float = 0.0  # audible time in total
     _last_ms: float | None = None
 
     def add(self, blocks: Sequence[tuple[float, float]], block_ms: float = 10.0) -> None:

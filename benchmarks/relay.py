@@ -67,15 +67,10 @@ class Ports:
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of a run.
+    """Results of a run."""
 
-    Attributes:
-        units_ms: round-trip time of each unit, by route.
-        cpu_ms: CPU time per unit, by program.
-    """
-
-    units_ms: dict[str, list[float]]
-    cpu_ms: dict[str, float]
+    units_ms: dict[str, list[float]]  # round-trip time of each unit, by route
+    cpu_ms: dict[str, float]  # CPU time per unit, by program
 
     @property
     def medians_ms(self) -> dict[str, float]:

@@ -43,41 +43,28 @@ ASSETS = Path("assets") / "token2wav"
 
 @dataclass(frozen=True)
 class RigOptions:
-    """Options of the model.
-
-    Attributes:
-        dtype: of the model; the vocoder is float32.
-        weights: quantisation of the language model.
-        slots: concurrent conversations to prepare for.
-        flow_steps: ODE steps of the vocoder.
-        voice_s: length of the synthetic voice.
-    """
+    """Options of the model."""
 
     device: torch.device
-    dtype: torch.dtype
-    weights: Weights = Weights.BF16
-    slots: int = 64
+    dtype: torch.dtype  # of the model; the vocoder is float32
+    weights: Weights = Weights.BF16  # quantisation of the language model
+    slots: int = 64  # concurrent conversations to prepare for
     seed: int = 0
-    flow_steps: int = 5
-    voice_s: float = 6.0
+    flow_steps: int = 5  # ODE steps of the vocoder
+    voice_s: float = 6.0  # length of the synthetic voice
     cache: CacheKind = CacheKind.BF16
 
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """A model ready for conversations.
-
-    Attributes:
-        voice: initial state of speech streams.
-        build: seconds per part and in total, parameters, bytes.
-    """
+    """A model ready for conversations."""
 
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
     executor: Executor
     vocoder: Token2Wav
-    voice: VoiceBase
-    build: dict[str, float]
+    voice: VoiceBase  # initial state of speech streams
+    build: dict[str, float]  # seconds per part and in total, parameters, bytes
 
     def wait(self) -> None:
         synchronise(self.executor.device)

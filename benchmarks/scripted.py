@@ -60,20 +60,14 @@ def parse_pattern(text: str) -> tuple[Act, ...]:
 
 @dataclass(frozen=True)
 class Script:
-    """Contents of a conversation.
+    """Contents of a conversation."""
 
-    Attributes:
-        pattern: decisions of the units, repeated.
-        text_tokens: text ids of a speaking unit.
-        voice_sample_s: seconds of audio in the system prompt.
-        context_tokens: approximate cache length to maintain; None lets the cache grow.
-        window: sliding window, unless `context_tokens` is set.
-    """
-
-    pattern: tuple[Act, ...]
-    text_tokens: int = 10
-    voice_sample_s: float = 5.0
+    pattern: tuple[Act, ...]  # decisions of the units, repeated
+    text_tokens: int = 10  # text ids of a speaking unit
+    voice_sample_s: float = 5.0  # seconds of audio in the system prompt
+    # Approximate cache length to maintain; None lets the cache grow.
     context_tokens: int | None = None
+    # Sliding window, unless `context_tokens` is set.
     window: WindowSettings = field(default_factory=WindowSettings)
     has_early_audio: bool = False
 
@@ -88,27 +82,18 @@ class Script:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a measured conversation.
-
-    Attributes:
-        units: measured units.
-        warm_up: units before them.
-        extra: further units, for a profile.
-        picture_size: width and height of each unit's picture; None for audio only.
-        prefetches: pictures are encoded before their unit's audio is complete.
-        waits: synchronise with the device after each stage, to measure stages separately.
-        seed: of inputs and samples.
-        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
-    """
+    """Plan of a measured conversation."""
 
     script: Script
-    units: int
-    warm_up: int = 0
-    extra: int = 0
+    units: int  # measured units
+    warm_up: int = 0  # units before them
+    extra: int = 0  # further units, for a profile
+    # Width and height of each unit's picture; None for audio only.
     picture_size: tuple[int, int] | None = None
-    prefetches: bool = False
-    waits: bool = True
-    seed: int = 0
+    prefetches: bool = False  # pictures are encoded before their unit's audio is complete
+    waits: bool = True  # synchronise with the device after each stage, to measure stages separately
+    seed: int = 0  # of inputs and samples
+    # Limit of the ratio of 99th percentile and median; None for no limit.
     most_spread: float | None = None
 
 

@@ -64,18 +64,13 @@ class Load:
 
 @dataclass
 class Usage:
-    """Peak usage of the system, sampled.
+    """Peak usage of the system, sampled."""
 
-    Attributes:
-        resident_bytes: of each program.
-        card_bytes: in use on each worker's card; empty without one.
-        capacity: last reported, of each worker.
-    """
-
-    resident_bytes: dict[str, int] = field(default_factory=dict)
+    resident_bytes: dict[str, int] = field(default_factory=dict)  # of each program
+    # In use on each worker's card; empty without one.
     card_bytes: dict[str, int] = field(default_factory=dict)
     slots: dict[str, int] = field(default_factory=dict)
-    capacity: dict[str, int] = field(default_factory=dict)
+    capacity: dict[str, int] = field(default_factory=dict)  # last reported, of each worker
 
     def sample(self, system: LaunchedSystem) -> None:
         _raise_to(self.resident_bytes, system.resident_bytes())
@@ -90,20 +85,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Measurements of one load.
-
-    Attributes:
-        sessions: measurements of each client.
-        before: memory of each program before the first session.
-        usage: during the sessions.
-        after: memory of each program after the last session.
-    """
+    """Measurements of one load."""
 
     load: Load
-    sessions: list[Session]
-    before: dict[str, int]
-    usage: Usage
-    after: dict[str, int]
+    sessions: list[Session]  # measurements of each client
+    before: dict[str, int]  # memory of each program before the first session
+    usage: Usage  # during the sessions
+    after: dict[str, int]  # memory of each program after the last session
 
     @property
     def latencies_ms(self) -> list[float]:

@@ -58,48 +58,28 @@ class Spread:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory after a unit, in bytes.
+    """Memory after a unit, in bytes."""
 
-    Attributes:
-        allocated: tensors on a GPU, the conversation's caches on a CPU; must not grow.
-        reserved: held by the allocator; equals `allocated` on a CPU.
-        peak: most allocated during the unit; equals `allocated` on a CPU.
-        device: in use on the whole GPU, including other programs; 0 on a CPU.
-        session: the conversation's caches.
-        process: resident memory of the process, 0 if unknown.
-    """
-
-    allocated: int
-    reserved: int
-    peak: int
-    device: int
-    session: int
-    process: int
+    allocated: int  # tensors on a GPU, the conversation's caches on a CPU; must not grow
+    reserved: int  # held by the allocator; equals `allocated` on a CPU
+    peak: int  # most allocated during the unit; equals `allocated` on a CPU
+    device: int  # in use on the whole GPU, including other programs; 0 on a CPU
+    session: int  # the conversation's caches
+    process: int  # resident memory of the process, 0 if unknown
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One measured unit.
+    """One measured unit."""
 
-    Attributes:
-        index: from 0, without warm-up.
-        kind: "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end".
-        stages_ms: milliseconds by name of `STAGES`.
-        memory: after the unit.
-        cache_tokens: KV cache length of the language model after the unit.
-        text_tokens: spoken text ids.
-        speech_codes: generated speech codes.
-        samples: samples of speech at 24 kHz.
-    """
-
-    index: int
-    kind: str
-    stages_ms: Mapping[str, float]
-    memory: Memory
-    cache_tokens: int
-    text_tokens: int = 0
-    speech_codes: int = 0
-    samples: int = 0
+    index: int  # from 0, without warm-up
+    kind: str  # "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end"
+    stages_ms: Mapping[str, float]  # milliseconds by name of `STAGES`
+    memory: Memory  # after the unit
+    cache_tokens: int  # KV cache length of the language model after the unit
+    text_tokens: int = 0  # spoken text ids
+    speech_codes: int = 0  # generated speech codes
+    samples: int = 0  # samples of speech at 24 kHz
 
 
 @dataclass(frozen=True)
@@ -113,16 +93,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """One measured conversation.
-
-    Attributes:
-        floors: lower bounds in milliseconds by kind of unit and stage, if known.
-        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
-    """
+    """One measured conversation."""
 
     name: str
     units: Sequence[Unit]
+    # Lower bounds in milliseconds by kind of unit and stage, if known.
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # Limit of the ratio of 99th percentile and median; None for no limit.
     most_spread: float | None = None
 
     def as_record(self) -> dict[str, object]:
@@ -137,24 +114,16 @@ class ScenarioResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole measurement.
-
-    Attributes:
-        machine: versions and device.
-        build: seconds, parameters and bytes of the model.
-        rates: of the device.
-        scenarios: single conversations.
-        preparing_ms: times of preparation by kind.
-        loads: concurrent conversations, a record for each number.
-    """
+    """A whole measurement."""
 
     options: Mapping[str, object]
-    machine: Mapping[str, object]
-    build: Mapping[str, float]
-    rates: Mapping[str, float] = field(default_factory=dict)
-    scenarios: Sequence[ScenarioResult] = ()
+    machine: Mapping[str, object]  # versions and device
+    build: Mapping[str, float]  # seconds, parameters and bytes of the model
+    rates: Mapping[str, float] = field(default_factory=dict)  # of the device
+    scenarios: Sequence[ScenarioResult] = ()  # single conversations
+    # Times of preparation by kind.
     preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    loads: Sequence[Mapping[str, object]] = ()
+    loads: Sequence[Mapping[str, object]] = ()  # concurrent conversations, a record for each number
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:
         return {

@@ -58,15 +58,11 @@ class Network:
 
 @dataclass
 class Found:
-    """Results over one network.
+    """Results over one network."""
 
-    Attributes:
-        delays_ms: of each burst, from sending to its first loud sample.
-        frames: number of frames due; late: those received late or never.
-    """
-
+    # Of each burst, from sending to its first loud sample.
     delays_ms: list[float] = field(default_factory=list)
-    frames: int = 0
+    frames: int = 0  # number of frames due; late: those received late or never
     late: int = 0
     cpu_share: float = 0.0
 

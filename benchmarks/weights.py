@@ -66,25 +66,15 @@ def stored_bytes(module: nn.Module, item_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of a setting with the same weights in float32.
+    """Agreement of a setting with the same weights in float32."""
 
-    Attributes:
-        error: relative error of the logits.
-        decisions: number of top-1 decisions.
-        same: identical decisions.
-        clear: decisions with a float32 margin of more than two bfloat16 steps.
-        same_clear: identical ones among them.
-        sure: decisions with a float32 margin of more than four times the setting's error.
-        same_sure: identical ones among them.
-    """
-
-    error: float
-    decisions: int
-    same: int
-    clear: int
-    same_clear: int
-    sure: int
-    same_sure: int
+    error: float  # relative error of the logits
+    decisions: int  # number of top-1 decisions
+    same: int  # identical decisions
+    clear: int  # decisions with a float32 margin of more than two bfloat16 steps
+    same_clear: int  # identical ones among them
+    sure: int  # decisions with a float32 margin of more than four times the setting's error
+    same_sure: int  # identical ones among them
 
     @classmethod
     def of(cls, logits: Tensor, true: Tensor) -> Agreement:

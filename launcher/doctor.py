@@ -50,18 +50,12 @@ COLORS: Final = {Verdict.FINE: "green", Verdict.ADVICE: "yellow", Verdict.MISSIN
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
+    """Result of one check."""
 
-    Attributes:
-        subject: What was checked.
-        state: Its state.
-        fix: Command to run or setting to change; empty if none is needed.
-    """
-
-    subject: str
+    subject: str  # what was checked
     verdict: Verdict
-    state: str
-    fix: str = ""
+    state: str  # its state
+    fix: str = ""  # command to run or setting to change; empty if none is needed
 
 
 def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:

@@ -15,23 +15,15 @@ from launcher.plan import Kind, ProgramPlan
 
 @dataclass(frozen=True)
 class Health:
-    """The state of a program.
-
-    Attributes:
-        progress: Loading progress, 0 to 1, if known.
-        stage: Current activity, for display.
-        problem: Reason why it will never be ready.
-        sessions: Sessions on a worker.
-        slots: Sessions that a worker can serve in time; None until it is ready.
-    """
+    """The state of a program."""
 
     answers: bool = False
     is_ready: bool = False
-    progress: float | None = None
-    stage: str = "starting"
-    problem: str | None = None
-    sessions: int = 0
-    slots: int | None = None
+    progress: float | None = None  # loading progress, 0 to 1, if known
+    stage: str = "starting"  # current activity, for display
+    problem: str | None = None  # reason why it will never be ready
+    sessions: int = 0  # sessions on a worker
+    slots: int | None = None  # sessions that a worker can serve in time; None until it is ready
 
 
 class GatewayAnswer(BaseModel):

@@ -81,23 +81,20 @@ class ProgramPlan:
     """One program.
 
     Attributes:
-        environment: Complete environment of the process.
         host, port: Address it listens on.
-        runs_on: GPU or "CPU", for display.
-        orphaned: Signal sent to it when its launcher has ended.
     """
 
     kind: Kind
     name: str
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # complete environment of the process
     host: str
     port: int
     scheme: str
     log: LogFile
     pid_file: Path
-    runs_on: str = ""
-    orphaned: signal.Signals = signal.SIGTERM
+    runs_on: str = ""  # GPU or "CPU", for display
+    orphaned: signal.Signals = signal.SIGTERM  # signal sent to it when its launcher has ended
 
     @property
     def url(self) -> str:
@@ -145,18 +142,15 @@ def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Turns settings and options into programs.
-
-    Attributes:
-        worker_secret: Shared by gateway and workers of this start unless one is configured.
-            Passed in the environment, which other users of the machine cannot read.
-    """
+    """Turns settings and options into programs."""
 
     settings: Settings
     options: Options
     programs: Programs
     environment: Mapping[str, str]
     cpu_count: int
+    # Shared by gateway and workers of this start unless one is configured. Passed in the
+    # environment, which other users of the machine cannot read.
     worker_secret: str = field(default_factory=partial(secrets.token_urlsafe, SECRET_BYTES))
 
     @property

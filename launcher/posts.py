@@ -52,22 +52,16 @@ def code_version() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Configuration sent to every machine of a cluster.
-
-    Attributes:
-        config: Text of the configuration file.
-        variables: Settings from environment variables, secrets included.
-        worker_ca: Generated CA of the workers' certificates, with its key; empty if the operator
-            provides certificates.
-        version: Version of the code.
-    """
+    """Configuration sent to every machine of a cluster."""
 
     settings: Settings
-    config: str
-    variables: Mapping[str, str]
+    config: str  # text of the configuration file
+    variables: Mapping[str, str]  # settings from environment variables, secrets included
+    # Generated CA of the workers' certificates, with its key; empty if the operator provides
+    # certificates.
     worker_ca: str
     backend: Backend | None
-    version: str
+    version: str  # version of the code
     programs: Programs = Programs()
 
     def planner(self, folder: Path, host: str, port: int) -> Planner:

@@ -24,22 +24,16 @@ class StartError(Exception):
 
 @dataclass
 class Program:
-    """One program under supervision.
-
-    Attributes:
-        note: Current activity, or the reason of the failure.
-        tls: Context that verifies its certificate; None for plain HTTP.
-        ready_since_s: On the loop's clock; None until it is ready after a start.
-    """
+    """One program under supervision."""
 
     plan: ProgramPlan
     restarts: Restarts
     phase: Phase = Phase.STOPPED
     health: Health = field(default_factory=Health)
-    note: str = ""
-    tls: ssl.SSLContext | None = None
+    note: str = ""  # current activity, or the reason of the failure
+    tls: ssl.SSLContext | None = None  # verifies its certificate; None for plain HTTP
     child: Child | None = None
-    ready_since_s: float | None = None
+    ready_since_s: float | None = None  # on the loop's clock; None until it is ready after a start
 
     @property
     def has_ended(self) -> bool:

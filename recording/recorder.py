@@ -170,19 +170,15 @@ class Clock:
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """Options of a recorder.
-
-    Attributes:
-        on_warning: Called at most once, when the recording stops early, usually on a writing
-            thread: use `call_soon_threadsafe`.
-        min_free_gb: The recording stops when less of the disk is free, GB; 0: never.
-        owner_secret: Entitles its holder to comment on, replace and delete the recording.
-    """
+    """Options of a recorder."""
 
     threads: RecorderThreads
+    # Called at most once, when the recording stops early, usually on a writing thread: use
+    # `call_soon_threadsafe`.
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
-    min_free_gb: float = 0.0
+    min_free_gb: float = 0.0  # the recording stops when less of the disk is free, GB; 0: never
+    # Entitles its holder to comment on, replace and delete the recording.
     owner_secret: str | None = None
 
 

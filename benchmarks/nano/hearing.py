@@ -32,21 +32,14 @@ PATIENCE_UNITS = 4  # after the right unit
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one question.
-
-    Attributes:
-        is_exact: the reply is right word for word.
-        is_in_time: the reply began in the right unit.
-        early_units: units in which the model spoke before.
-        user_units: units from the first of the user's voice to the right one.
-    """
+    """Result of one question."""
 
     utterance: Utterance
     said: str
-    is_exact: bool
-    is_in_time: bool
-    early_units: int
-    user_units: int
+    is_exact: bool  # the reply is right word for word
+    is_in_time: bool  # the reply began in the right unit
+    early_units: int  # units in which the model spoke before
+    user_units: int  # units from the first of the user's voice to the right one
 
 
 def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:

@@ -33,22 +33,15 @@ PACKAGES = "downloads"  # as in `training.nano.inputs`
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of cases of each figure.
+    """Number of cases of each figure."""
 
-    Attributes:
-        questions: in synthetic voices, and as recordings of a person.
-        natural: questions in natural voices.
-        noises: conversations of 20 s without a question.
-        timed: questions for the measurement of time.
-    """
-
-    questions: int = 200
-    natural: int = 200
-    noises: int = 30
+    questions: int = 200  # in synthetic voices, and as recordings of a person
+    natural: int = 200  # questions in natural voices
+    noises: int = 30  # conversations of 20 s without a question
     replies: int = 200
     interruptions: int = 60
     pictures: int = 150
-    timed: int = 12
+    timed: int = 12  # questions for the measurement of time
 
     def scaled(self, share: float) -> Sizes:
         """Scale the numbers, to at least six."""

@@ -71,16 +71,12 @@ Scene = Callable[[int, ConversationLog], Samples]
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation to run.
-
-    Attributes:
-        speaks: synthesise speech.
-        is_over: evaluated after every unit.
-    """
+    """A conversation to run."""
 
     scene: Scene
     system: str | None = None
-    speaks: bool = False
+    speaks: bool = False  # synthesise speech
+    # Evaluated after every unit.
     is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn
     most_units: int = MOST_UNITS
 

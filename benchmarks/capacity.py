@@ -127,11 +127,7 @@ class PacedPasses:
         self._run = PacedRun()
 
     def run(self, seconds: int) -> PacedRun:
-        """Run the conversations for some time.
-
-        Raises:
-            Exception: the error of a conversation.
-        """
+        """Run the conversations for some time; raises the error of a conversation."""
         run, clock = self._run, self._clock
         began_s = clock.now_s
         step_s = UNIT_S / len(self._sessions)

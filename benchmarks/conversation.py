@@ -103,8 +103,7 @@ class Conversation:
     def __init__(self, rig: Rig, plan: Plan) -> None:
         """Open the session, reserve its memory and feed the prompt.
 
-        Raises:
-            CacheFullError: the plan exceeds the model's context.
+        CacheFullError if the plan exceeds the model's context.
         """
         self.rig = rig
         self.plan = plan
@@ -116,11 +115,7 @@ class Conversation:
         settle_memory()
 
     def run_unit(self, index: int) -> Unit:
-        """Run the script's next unit.
-
-        Raises:
-            BenchmarkError: the unit did not follow the script.
-        """
+        """Run the script's next unit; BenchmarkError if the unit did not follow the script."""
         scripted, clock, wait = self._scripted, self._clock, self.rig.wait
         device = self.rig.executor.device
         audio, frames = self._inputs.unit()
@@ -220,9 +215,8 @@ def measure_scenario(
 ) -> ScenarioResult:
     """Run and measure one conversation; `profile` is a file for one more round of its pattern.
 
-    Raises:
-        BenchmarkError: a unit did not follow the script.
-        CacheFullError: the plan exceeds the model's context.
+    BenchmarkError if a unit did not follow the script; CacheFullError if the plan exceeds the
+    model's context.
     """
     conversation = Conversation(rig, plan)
     try:

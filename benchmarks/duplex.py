@@ -191,11 +191,7 @@ def main(
 
 
 def _scenario(text: str, plan: Plan) -> Plan:
-    """Read a scenario, such as omni:4096.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """Read a scenario, such as omni:4096; ValueError if it cannot be read."""
     name, _, length = text.partition(":")
     kind = Kind(name)
     script = replace(
@@ -208,11 +204,7 @@ def _scenario(text: str, plan: Plan) -> Plan:
 
 
 def _load(text: str, text_tokens: int, seed: int) -> DeviceLoad:
-    """Read a load, such as omni:all:1,8,64:20.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """Read a load, such as omni:all:1,8,64:20; ValueError if it cannot be read."""
     kind, speaking, sizes, seconds = text.split(":")
     if kind in (Kind.AHEAD, Kind.PAGES):
         raise ValueError("a load encodes its pictures with their units: ask for omni")

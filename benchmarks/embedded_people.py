@@ -37,8 +37,7 @@ def spoken_prompts(texts: str) -> dict[str, str]:
 def recorded(count: int, seed: int, folder: Path) -> list[tuple[str, FloatArray]]:
     """Draw prompts: their texts, and [T] float32 at 16 kHz.
 
-    Raises:
-        InputError: a package cannot be downloaded.
+    InputError if a package cannot be downloaded.
     """
     for name in (PROMPTS_PACKAGE, TEXTS_PACKAGE):
         if not (folder / name).is_dir():

@@ -28,8 +28,7 @@ SILENCE_LEVEL: Final = 0.005  # of full scale
 def spoken(texts: Sequence[str], folder: Path, seed: int = 0) -> list[FloatArray]:
     """Synthesize texts with alternating natural voices; results are cached in `folder`.
 
-    Raises:
-        InputError: the voices cannot be downloaded.
+    InputError if the voices cannot be downloaded.
     """
     asked = [Question(text, intent="") for text in texts]
     return [voiced(utterance.samples) for utterance in natural(asked, seed, folder)]

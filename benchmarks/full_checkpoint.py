@@ -43,10 +43,8 @@ def write_full_checkpoint(
 ) -> None:
     """Write a checkpoint in the published layout and with the published ids of control tokens.
 
-    Weights are drawn on the device; `sizes` are by default the published ones.
-
-    Raises:
-        FileExistsError: the folder is not empty.
+    Weights are drawn on the device; `sizes` are by default the published ones. FileExistsError if
+    the folder is not empty.
     """
     sizes = sizes or Sizes()
     if folder.exists() and any(folder.iterdir()):

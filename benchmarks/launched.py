@@ -49,8 +49,7 @@ def wait_until(
 ) -> float:
     """Poll until `is_true`; return the seconds it took.
 
-    Raises:
-        NotReachedError: It was not true in time; the message has `what`.
+    NotReachedError if it was not true in time; the message has `what`.
     """
     began_s = time.monotonic()
     while not is_true():
@@ -142,8 +141,7 @@ class LaunchedSystem:
     def start(self) -> None:
         """Start, and wait until it is ready.
 
-        Raises:
-            NotReachedError: It is not ready in time, or has ended.
+        NotReachedError if it is not ready in time, or has ended.
         """
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
@@ -253,8 +251,7 @@ class LaunchedSystem:
     def wait_until_idle(self, limit_s: float) -> None:
         """Wait until the queue is empty and every worker idle.
 
-        Raises:
-            NotReachedError: The queue or a worker is still busy.
+        NotReachedError if the queue or a worker is still busy.
         """
         wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s, ASK_S)
 

@@ -100,9 +100,7 @@ async def prepared(
     """Open a prepared session for the block; `session` receives the durations.
 
     With `is_queued` the server is a gateway, which is waited for `patience_s` at most.
-
-    Raises:
-        ProtocolError: the server refuses, or has no slot in time.
+    ProtocolError if the server refuses, or has no slot in time.
     """
     session = session or Session()
     loop = asyncio.get_running_loop()
@@ -126,11 +124,7 @@ async def prepared(
 
 
 async def until(socket: ClientConnection, kind: str) -> None:
-    """Read until a message of one type.
-
-    Raises:
-        ProtocolError: an error arrived instead.
-    """
+    """Read until a message of one type; ProtocolError if an error arrived instead."""
     while True:
         message = json.loads(await socket.recv())
         if message["type"] == kind:
@@ -200,11 +194,7 @@ async def _read(
 
 
 async def visit(url: str, chunk: str) -> None:
-    """Open a session, send one unit and close it.
-
-    Raises:
-        ProtocolError: the server refuses.
-    """
+    """Open a session, send one unit and close it; ProtocolError if the server refuses."""
     async with prepared(url) as socket:
         await socket.send(chunk)
         async with asyncio.timeout(LAST_LIMIT_S):

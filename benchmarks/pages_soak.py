@@ -133,11 +133,7 @@ def plan() -> Plan:
 
 
 def find_chromium() -> str:
-    """Return the path of Chromium.
-
-    Raises:
-        typer.BadParameter: it is not installed.
-    """
+    """Return the path of Chromium; typer.BadParameter if it is not installed."""
     script = PROJECT_ROOT / "scripts" / "find_chromium.sh"
     done = subprocess.run([script, "--look-only"], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -112,8 +112,7 @@ def random_full_rig(options: RigOptions) -> Rig:
 def checkpoint_rig(source: str, options: RigOptions) -> Rig:
     """Load a checkpoint folder or hub id.
 
-    Raises:
-        CheckpointError: the checkpoint cannot be found or does not fit.
+    CheckpointError if the checkpoint cannot be found or does not fit.
     """
     seconds = _Seconds(options.device)
     folder = find_checkpoint(source)

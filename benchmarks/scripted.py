@@ -47,11 +47,7 @@ class Act(StrEnum):
 
 
 def parse_pattern(text: str) -> tuple[Act, ...]:
-    """Parse a pattern such as "ls".
-
-    Raises:
-        ValueError: it is empty or has other letters.
-    """
+    """Parse a pattern such as "ls"; ValueError if it is empty or has other letters."""
     known = {act.value for act in Act}
     if not text or set(text) - known:
         raise ValueError(f"a pattern consists of the letters {' '.join(sorted(known))}: {text!r}")
@@ -185,8 +181,7 @@ class ScriptedConversation:
     ) -> Steps[UnitResult]:
         """Feed and generate a unit; `finalize` must follow.
 
-        Raises:
-            BenchmarkError: the unit did not follow the script.
+        BenchmarkError if the unit did not follow the script.
         """
         fed = yield from self._duplex.streaming_prefill(self.session, audio, frames)
         result = yield from self._duplex.streaming_generate(self.session, force_listen=cuts)

@@ -47,11 +47,7 @@ class Load:
 
     @classmethod
     def parse(cls, text: str, patience_s: float) -> Self:
-        """Read `audio:64:60` or `omni:64:60`.
-
-        Raises:
-            ValueError: it is neither.
-        """
+        """Read `audio:64:60` or `omni:64:60`; ValueError if it is neither."""
         kind, sessions, units = text.split(":")
         if kind not in ("audio", "omni") or min(int(sessions), int(units)) < 1:
             raise ValueError(f"{text!r} is not like audio:64:60 or omni:64:60")
@@ -166,8 +162,7 @@ def scripts(load: Load) -> list[Script]:
 def run_load(system: LaunchedSystem, load: Load) -> LoadResult:
     """Run one load and wait until the system is idle.
 
-    Raises:
-        NotReachedError: the system does not become idle.
+    NotReachedError if the system does not become idle.
     """
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_run_sessions(system, load, usage))

@@ -136,8 +136,7 @@ class Run:
 def percentile(values: Sequence[float], percent: float) -> float:
     """Return a percentile, 0 to 100, with linear interpolation.
 
-    Raises:
-        ValueError: there are no values, or `percent` is out of range.
+    ValueError if there are no values, or `percent` is out of range.
     """
     if not values or not 0 <= percent <= 100:
         raise ValueError(f"no {percent}th percentile of {len(values)} values")

@@ -38,8 +38,7 @@ class GatewayTls:
 def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
     """Return the certificate, generated if none is configured; None for plain HTTP.
 
-    Raises:
-        OSError: It can be neither read nor written.
+    OSError if it can be neither read nor written.
     """
     if not service.https:
         return None

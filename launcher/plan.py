@@ -78,11 +78,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ProgramPlan:
-    """One program.
-
-    Attributes:
-        host, port: Address it listens on.
-    """
+    """One program, which listens on `host` and `port`."""
 
     kind: Kind
     name: str

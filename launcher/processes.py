@@ -153,10 +153,8 @@ class LogFile:
         """Rotate the file if it is too long.
 
         Lines written between the copy and the truncation are lost: a window of microseconds.
-
-        Raises:
-            OSError: The copy could not be written. The file is truncated all the same, so that
-                it cannot fill the disk.
+        OSError if the copy could not be written. The file is truncated all the same, so that it
+        cannot fill the disk.
         """
         if self.size() < self.max_bytes:
             return

@@ -65,11 +65,8 @@ class RunFolder:
         """Be this folder's launcher; the kernel releases the lock when the process ends.
 
         Yields whether the last launcher ended without removing its files. They are removed at the
-        end, but for the pid files of programs that could not be ended.
-
-        Raises:
-            AlreadyRunningError: Another launcher holds it.
-            OSError: The folder is not writable.
+        end, but for the pid files of programs that could not be ended. AlreadyRunningError if
+        another launcher holds it; OSError if the folder is not writable.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:

@@ -88,8 +88,7 @@ class Supervisor:
     def __init__(self, folder: RunFolder, display: Display, pace: Pace, settings: Settings) -> None:
         """Start nothing yet; the run folder is locked by this process.
 
-        Raises:
-            OSError: The CA of workers and desk can be neither read nor created.
+        OSError if the CA of workers and desk can be neither read nor created.
         """
         self.hurry = asyncio.Event()  # if set, running sessions are not waited for
         self.urls: list[str] = []
@@ -108,8 +107,7 @@ class Supervisor:
     async def start(self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None) -> None:
         """Start programs together and wait until they are ready; `tls` as for `launch`.
 
-        Raises:
-            StartError: One exited, does not respond, or is a worker whose model did not load.
+        StartError if one exited, does not respond, or is a worker whose model did not load.
         """
         group = self.launch(plans, tls)
         has_models = any(plan.kind is Kind.WORKER for plan in plans)

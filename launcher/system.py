@@ -176,9 +176,7 @@ def show_admin_link(display: Display, url: str, settings: Settings) -> None:
     """In a terminal, print the link that contains a generated admin token.
 
     The token is in the link's fragment, which browsers send to no server; no log gets the link.
-
-    Raises:
-        OSError: The token can be neither read nor written.
+    OSError if the token can be neither read nor written.
     """
     if settings.security.admin_token is None and not settings.security.insecure_admin:
         display.show(f"  {url}/admin#token={ensure_admin_token(settings.service.data_dir)}")

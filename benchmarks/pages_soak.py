@@ -24,9 +24,9 @@ import typer
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks import processes
-from benchmarks.jitter_relay import JitterRelay
-from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.launched import HOST, LaunchedSystem, Plan, free_ports
 from benchmarks.page_tap import METER, TAP
+from benchmarks.relay import running
 from benchmarks.summary import (
     BYTES_PER_MIB,
     MS_PER_S,
@@ -93,13 +93,13 @@ class GapMeter:
 
 
 class Reports:
-    """Gaps reported by the page; filled from the relay's thread."""
+    """Gaps reported by the page, in what it sends."""
 
     def __init__(self) -> None:
         self.received: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
 
-    def __call__(self, text: str) -> None:
-        if '"client_diagnostic"' in text:
+    def __call__(self, text: str | bytes) -> None:
+        if isinstance(text, str) and '"client_diagnostic"' in text:
             self.received.append((time.monotonic(), json.loads(text)["metrics"]))
 
     def gaps_after(self, since_s: float) -> list[dict[str, Any]]:
@@ -139,6 +139,11 @@ def find_chromium() -> str:
     if done.returncode:
         raise typer.BadParameter(done.stderr.strip())
     return done.stdout.strip()
+
+
+def relay_command(port: int, target_port: int, jitter_ms: float) -> list[str]:
+    jitter_s = jitter_ms / MS_PER_S
+    return ["-m", "benchmarks.tcp_relay", str(port), str(target_port), str(jitter_s)]
 
 
 def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
@@ -244,12 +249,11 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
 ) -> None:
     """Run a long conversation in a browser; exits with 1 if a condition is not met."""
-    chromium = find_chromium()
-    reports = Reports()
+    chromium, reports, port = find_chromium(), Reports(), free_ports(1)
     with (
         tempfile.TemporaryDirectory() as folder,
         LaunchedSystem(Path(folder), plan()) as system,
-        JitterRelay(system.port, jitter_ms / MS_PER_S, reports) as relay,
+        running("the relay", relay_command(port, system.port, jitter_ms), port),
         sync_playwright() as playwright,
     ):
         hiss = write_hiss(Path(folder) / "hiss.wav")
@@ -265,7 +269,8 @@ def main(
         )
         # The meter is not the page's own, so the page's policy would not let it in.
         page = browser.new_context(bypass_csp=True, reduced_motion="reduce").new_page()
-        begin(page, f"http://127.0.0.1:{relay.port}")
+        page.on("websocket", lambda socket: socket.on("framesent", reports))
+        begin(page, f"http://{HOST}:{port}")
         samples, meter, settled_s = converse(page, minutes, reports)
         browser.close()
     verdicts = verdicts_of(samples, meter, reports, settled_s, minutes)

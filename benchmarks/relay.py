@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -113,9 +114,10 @@ class Measured:
 
 
 @contextmanager
-def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
+def running(name: str, command: Sequence[str], port: int, **variables: str) -> Iterator[int]:
     """Run a Python program for the block; yield its process id once it listens on `port`."""
-    process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT)
+    environment = os.environ | variables
+    process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT, env=environment)
     try:
         wait_until(
             f"{name} listens",

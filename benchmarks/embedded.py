@@ -19,7 +19,6 @@ import typer
 from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
-from benchmarks.embedded_people import recorded
 from benchmarks.embedded_questions import (
     CLOSED,
     FACTS,
@@ -29,9 +28,9 @@ from benchmarks.embedded_questions import (
     SPOKEN,
     SPOKEN_CLOSED,
     WRITTEN,
+    Report,
 )
-from benchmarks.embedded_report import Report
-from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
+from benchmarks.embedded_speech import by_cascade, in_room, recorded, spoken, with_noise
 from benchmarks.embedded_system import measure_memory, measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.embedded_questions import OPEN, SPOKEN_CLOSED
-from benchmarks.embedded_report import Report
+from benchmarks.embedded_questions import OPEN, SPOKEN_CLOSED, Report
 from benchmarks.embedded_speech import by_cascade, room, spoken, with_noise
 from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView

@@ -95,7 +95,6 @@ class Session:
         self.handle(Opened())
 
     def handle(self, event: Event, after_s: float = 0.0) -> None:
-        """Handle an event and the engine's replies."""
         self._now_s += after_s
         object.__setattr__(event, "at_s", self._now_s)
         effects: Iterable[Effect] = self._machine.handle(event)
@@ -184,7 +183,6 @@ def live(result: DuplexGenerateResult) -> Case:
 
 
 def realtime(result: DuplexGenerateResult) -> Case:
-    """Return the case of Realtime with the duplex engine."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
     machine = RealtimeMachine(SessionIds("rt_1"), start)
     endpoint = endpoint_of(SocketKind.REALTIME, Settings())
@@ -239,7 +237,6 @@ class Cost:
 
 
 def measure(cases: dict[str, Case], units: int) -> dict[str, Cost]:
-    """Measure so many units of each case, in turn."""
     costs = {name: Cost() for name in cases}
     for _ in range(WARM_UP + units):
         for name, case in cases.items():

@@ -52,7 +52,6 @@ class PacedClock:
         self.now_s += time.perf_counter() - began_s
 
     def skip_to(self, now_s: float) -> None:
-        """Advance the clock, if it is earlier."""
         self.run(self._wait)
         self.now_s = max(self.now_s, now_s)
 
@@ -80,8 +79,6 @@ class PacedUnit:
 
 @dataclass
 class PacedRun:
-    """Results of a run."""
-
     units: list[PacedUnit] = field(default_factory=list)  # in order of the answers
     dropped: int = 0  # units dropped because too many waited
     spent_s: float = 0.0  # busy time
@@ -204,8 +201,6 @@ class Speaking(StrEnum):
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """A measurement of concurrent sessions."""
-
     sessions: tuple[int, ...]  # one measurement for each number
     seconds: int  # of each measurement
     speaking: Speaking
@@ -217,8 +212,6 @@ class DeviceLoad:
 
 @dataclass(frozen=True)
 class CapacityResult:
-    """Result of one measurement."""
-
     sessions: int
     units: int
     late: int  # units answered after the next unit's input was complete, or dropped

@@ -30,8 +30,6 @@ LOCAL = "127.0.0.1"
 
 @dataclass
 class Machine:
-    """One machine."""
-
     name: str
     address: str
     prefix: tuple[str, ...] = ()  # prefix of a command that runs there

@@ -37,7 +37,6 @@ def filled(workers: int, occupied: float) -> WorkerPool:
 
 
 def mean_ms(act: Callable[[], object]) -> float:
-    """Return the mean CPU time of a call, ms."""
     began_s = time.process_time()
     for _ in range(ROUNDS):
         act()

@@ -63,8 +63,6 @@ def _dtype(name: Dtype, device: torch.device) -> torch.dtype:
 
 
 class Kind(StrEnum):
-    """Input of a conversation."""
-
     OMNI = "omni"  # one picture a unit
     AUDIO = "audio"
     EARLY = "early"  # omni, with early audio
@@ -73,7 +71,6 @@ class Kind(StrEnum):
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
-        """Width and height of each unit's picture."""
         return None if self is Kind.AUDIO else PICTURE_SIZE
 
 

@@ -87,7 +87,6 @@ async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
 
 
 async def measure_recognition(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors of the transcriber."""
     texts = [*SPOKEN_CLOSED, *OPEN]
     texts += [*texts[1:], texts[0]]  # once more, each in the next voice
     sounds = [in_room(samples) for samples in spoken(texts, folder)]
@@ -100,7 +99,6 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
 
 
 async def measure_people(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors of the transcriber in a person's recordings."""
     asked = recorded(PEOPLE, 0, folder)
     texts, sounds = [text for text, _ in asked], [in_room(sound) for _, sound in asked]
     rate = await _error_rate(parts, texts, sounds)

@@ -31,8 +31,6 @@ FLOW_BRANCHES = 2  # with and without condition; the same weights
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of the device."""
-
     bytes_per_s: float  # memory bandwidth, reads and writes of a large copy
     flops_per_s: float  # in the model's dtype
     vocoder_flops_per_s: float  # in the vocoder's dtype

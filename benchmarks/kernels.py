@@ -47,8 +47,6 @@ Pages = tuple[Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of a decoder layer, or the head."""
-
     name: str
     columns: int
     inputs: int
@@ -107,8 +105,6 @@ def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> 
 
 
 class DecoderStep:
-    """Weights of a decoder and memory for its KV cache."""
-
     def __init__(self, shape: DecoderConfig, head_columns: int) -> None:
         self.shape = shape
         self._products = products(shape, head_columns)
@@ -182,8 +178,6 @@ def replay_us(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured time of one operation."""
-
     name: str
     rows: int
     tokens: int  # length of each sequence; 0 if irrelevant

@@ -74,16 +74,12 @@ def free_ports(count: int) -> int:
 
 
 class Device(StrEnum):
-    """Device of the workers."""
-
     CPU = "cpu"
     CUDA = "cuda"
 
 
 @dataclass
 class Plan:
-    """Configuration of a system."""
-
     workers: int = 1
     backend: str = "fake"  # "real", by default with the toy checkpoint, or "fake"
     # Sections of the configuration that override the defaults.
@@ -198,7 +194,6 @@ class LaunchedSystem:
 
     @property
     def printed(self) -> str:
-        """The launcher's output."""
         return self._printed.read_text(encoding="utf8")
 
     @property
@@ -229,7 +224,6 @@ class LaunchedSystem:
         return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
 
     def get(self, path: str) -> Json:
-        """Return a JSON response of the gateway; raises on an error status."""
         return _get(f"{self.url}{path}")
 
     def worker_health(self, index: int) -> Json:

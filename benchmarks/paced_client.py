@@ -36,8 +36,6 @@ result."""
 
 @dataclass(frozen=True)
 class Script:
-    """Input of one client."""
-
     sounds: Sequence[str]  # text of each unit's `audio_chunk`
     picture: str = ""  # text of a `video_frame` sent ahead of every unit; none if empty
     begin_s: float = 0.0  # phase within a second at which units are complete, 0 to 1
@@ -46,8 +44,6 @@ class Script:
 
 @dataclass
 class Session:
-    """Measurements of one client."""
-
     # From sending a unit to its whole answer, in order.
     latencies_s: list[float] = field(default_factory=list)
     dropped: int = 0  # units that the server dropped because of a backlog
@@ -134,7 +130,6 @@ async def until(socket: ClientConnection, kind: str) -> None:
 
 
 async def leave(socket: ClientConnection) -> None:
-    """End a session in order."""
     await socket.send(json.dumps({"type": "stop"}))
     async with asyncio.timeout(LAST_LIMIT_S):
         await until(socket, "stopped")

@@ -112,7 +112,6 @@ class Reports:
 
 
 def write_hiss(path: Path) -> Path:
-    """Write the input of the fake microphone: background noise."""
     samples = np.random.default_rng(0).standard_normal(HISS_S * MICROPHONE_RATE_HZ) * HISS_LEVEL
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)

@@ -68,8 +68,6 @@ class Ports:
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of a run."""
-
     units_ms: dict[str, list[float]]  # round-trip time of each unit, by route
     cpu_ms: dict[str, float]  # CPU time per unit, by program
 
@@ -137,7 +135,6 @@ def running(name: str, command: Sequence[str], port: int, **variables: str) -> I
 
 
 def gateway_command(folder: Path, ports: Ports, *, worker_tls: bool = False) -> list[str]:
-    """Write the gateway's configuration and return its command line."""
     config = folder / "config.json"
     sections = {
         "service": {"data_dir": str(folder / "data")},
@@ -159,7 +156,6 @@ async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
 
 
 def chunk_of(size_bytes: int) -> str:
-    """Return an `audio_chunk` of this size on the wire."""
     empty = json.dumps({"type": "audio_chunk", "audio": ""})
     noise = base64.b64encode(Random(0).randbytes(size_bytes)).decode()
     return json.dumps({"type": "audio_chunk", "audio": noise[: size_bytes - len(empty)]})

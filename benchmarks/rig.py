@@ -43,8 +43,6 @@ ASSETS = Path("assets") / "token2wav"
 
 @dataclass(frozen=True)
 class RigOptions:
-    """Options of the model."""
-
     device: torch.device
     dtype: torch.dtype  # of the model; the vocoder is float32
     weights: Weights = Weights.BF16  # quantisation of the language model
@@ -152,8 +150,6 @@ def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
 
 
 class _AnySpeaker(SpeakerEncoder):
-    """A speaker encoder without weights."""
-
     def __init__(self) -> None:
         pass
 
@@ -170,8 +166,6 @@ def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
 
 
 class _Seconds:
-    """Seconds per part of the build."""
-
     def __init__(self, device: torch.device) -> None:
         self.parts: dict[str, float] = {}
         self._device = device

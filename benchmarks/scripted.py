@@ -56,8 +56,6 @@ def parse_pattern(text: str) -> tuple[Act, ...]:
 
 @dataclass(frozen=True)
 class Script:
-    """Contents of a conversation."""
-
     pattern: tuple[Act, ...]  # decisions of the units, repeated
     text_tokens: int = 10  # text ids of a speaking unit
     voice_sample_s: float = 5.0  # seconds of audio in the system prompt
@@ -78,8 +76,6 @@ class Script:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a measured conversation."""
-
     script: Script
     units: int  # measured units
     warm_up: int = 0  # units before them
@@ -94,7 +90,6 @@ class Plan:
 
 
 def text_ids(tokenizer: MiniCPMOTokenizerFast, count: int) -> tuple[int, ...]:
-    """Return `count` ids of single letters."""
     return tuple(tokenizer.encode(letter)[0] for letter in LETTERS[:count])
 
 

@@ -81,8 +81,6 @@ class Usage:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Measurements of one load."""
-
     load: Load
     sessions: list[Session]  # measurements of each client
     before: dict[str, int]  # memory of each program before the first session
@@ -131,7 +129,6 @@ def audio_chunk(sound: np.ndarray) -> str:
 
 
 def noise_chunk() -> str:
-    """Return the text of an `audio_chunk` with a second of noise."""
     noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ)
     return audio_chunk(noise * NOISE_LEVEL)
 

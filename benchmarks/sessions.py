@@ -37,8 +37,6 @@ MODEL_START_LIMIT_S = 300.0  # weights are read, kernels compiled and graphs cap
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run."""
-
     loads: tuple[Load, ...]  # one after the other; unused with `churn`
     churn: int = 0  # sessions opened and closed instead, if not 0
     at_once: int = 8  # concurrent sessions of a churn

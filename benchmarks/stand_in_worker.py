@@ -34,7 +34,6 @@ HEALTH = {
 
 
 def result_of(size_bytes: int) -> str:
-    """Return a `result` message of about this size."""
     fields = {
         "type": "result",
         "is_listen": False,

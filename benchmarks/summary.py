@@ -38,8 +38,6 @@ complete."""
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, 95th and 99th percentile and maximum of measurements."""
-
     p50: float
     p95: float
     p99: float
@@ -52,7 +50,6 @@ class Spread:
         return cls(p50, p95, p99, max(values), len(values))
 
     def cells(self, digits: int) -> list[str]:
-        """Return the percentiles and the maximum for a table."""
         return [f"{value:.{digits}f}" for value in (self.p50, self.p95, self.p99, self.max)]
 
 
@@ -70,8 +67,6 @@ class Memory:
 
 @dataclass(frozen=True)
 class Unit:
-    """One measured unit."""
-
     index: int  # from 0, without warm-up
     kind: str  # "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end"
     stages_ms: Mapping[str, float]  # milliseconds by name of `STAGES`
@@ -84,8 +79,6 @@ class Unit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One condition of a run."""
-
     name: str
     passed: bool
     text: str
@@ -93,8 +86,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """One measured conversation."""
-
     name: str
     units: Sequence[Unit]
     # Lower bounds in milliseconds by kind of unit and stage, if known.
@@ -114,8 +105,6 @@ class ScenarioResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole measurement."""
-
     options: Mapping[str, object]
     machine: Mapping[str, object]  # versions and device
     build: Mapping[str, float]  # seconds, parameters and bytes of the model
@@ -205,7 +194,6 @@ def judge(run: Run, *, most_build_s: float | None) -> list[Verdict]:
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print a line for each condition."""
     for verdict in verdicts:
         print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
 

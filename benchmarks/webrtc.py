@@ -46,8 +46,6 @@ SETTLE_S: Final = 2.0  # connecting, and the first pieces, are not counted
 
 @dataclass
 class Found:
-    """Results over one network."""
-
     # Of each burst, from sending to its first loud sample.
     delays_ms: list[float] = field(default_factory=list)
     frames: int = 0  # number of frames due; late: those received late or never
@@ -242,7 +240,6 @@ NETWORKS: Final = {
 
 
 async def measure(seconds: float) -> dict[str, Found]:
-    """Receive the source over each network in turn."""
     port = free_ports(2)
     found: dict[str, Found] = {}
 

@@ -50,8 +50,6 @@ COLORS: Final = {Verdict.FINE: "green", Verdict.ADVICE: "yellow", Verdict.MISSIN
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check."""
-
     subject: str  # what was checked
     verdict: Verdict
     state: str  # its state
@@ -59,7 +57,6 @@ class Finding:
 
 
 def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
-    """Check this machine against the requirements of the planner's settings."""
     return [
         *_packages(gpus),
         *_extras(planner.settings),
@@ -104,7 +101,6 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """Check the optional packages that settings need."""
     needed = (
         ("webrtc.enabled", settings.webrtc.enabled, "aiortc", "webrtc"),
         ("recording.store", settings.recording.store, "obstore", "store"),

@@ -22,8 +22,6 @@ MIB_PER_GIB = 1024
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU."""
-
     index: int  # number in the driver
     visible_as: str  # value of `CUDA_VISIBLE_DEVICES` that exposes only this GPU
     name: str

@@ -8,8 +8,6 @@ from random import Random
 
 @dataclass(frozen=True)
 class Pace:
-    """Intervals and limits of the launcher."""
-
     poll_s: float = 0.1  # interval of checks that a process is alive
     ask_s: float = 0.5  # interval of health checks of a starting program
     watch_s: float = 5.0  # interval of health checks of a running program

@@ -138,8 +138,6 @@ def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Turns settings and options into programs."""
-
     settings: Settings
     options: Options
     programs: Programs
@@ -195,7 +193,6 @@ class Planner:
         return addresses
 
     def addresses(self, gpus: Sequence[Gpu]) -> list[tuple[str, int]]:
-        """Return host and port of every program."""
         webrtc, workers = self.settings.webrtc, self.workers(gpus)
         calls = [(webrtc.host, webrtc.port)] if webrtc.enabled else []
         return [*self.gateway_addresses, *calls, *((plan.host, plan.port) for plan in workers)]

@@ -94,7 +94,6 @@ class RayEngine(Engine):
         return list(ray._private.state.state.get_draining_nodes())
 
     def request(self, seats: int) -> None:
-        """Request GPUs from Ray's autoscaler, if there is one."""
         request_resources(bundles=[{"GPU": 1}] * seats)
 
     async def status(self, name: str) -> PostStatus:

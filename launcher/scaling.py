@@ -45,8 +45,6 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PostStatus:
-    """The state of a post."""
-
     name: str
     phase: Phase
     node: str = ""  # machine id in the engine

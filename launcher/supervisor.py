@@ -27,8 +27,6 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class Health:
-    """The state of a program."""
-
     answers: bool = False
     is_ready: bool = False
     progress: float | None = None  # loading progress, 0 to 1, if known
@@ -82,8 +80,6 @@ def _read_gateway(answer: httpx.Response) -> Health:
 
 @dataclass
 class Program:
-    """One program under supervision."""
-
     plan: ProgramPlan
     restarts: Restarts
     phase: Phase = Phase.STOPPED
@@ -141,8 +137,6 @@ class Program:
 
 
 class Supervisor:
-    """The programs of one system, from start to stop."""
-
     def __init__(self, folder: RunFolder, display: Display, pace: Pace, settings: Settings) -> None:
         """Start nothing yet; the run folder is locked by this process.
 
@@ -206,7 +200,6 @@ class Supervisor:
         return group
 
     def set_phase(self, phase: Phase) -> None:
-        """Set the system's phase and write it to disk for other commands."""
         self._phase = phase
         self._save()
 

@@ -26,8 +26,6 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class System:
-    """Starts, supervises and stops everything for one command."""
-
     def __init__(self, planner: Planner, folder: RunFolder, display: Display, pace: Pace) -> None:
         self._planner = planner
         self._folder = folder
@@ -90,7 +88,6 @@ class System:
                 group.create_task(self._watch_download())
 
     async def _clean_up(self) -> None:
-        """Stop what an earlier launcher left behind."""
         leftovers = self._folder.leftovers()
         if leftovers:
             self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")

@@ -116,7 +116,6 @@ class RecordingLock:
             raise
 
     def release(self) -> None:
-        """Called once."""
         remove_lock(self._path.parent)
         os.close(self._descriptor)
 

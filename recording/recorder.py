@@ -79,7 +79,6 @@ class ReplayProcess:
             logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
 
     def stop(self) -> None:
-        """Cancel the current replay and make no more."""
         with self._lock:
             self._is_stopped = True
             if self._child is not None:
@@ -115,7 +114,6 @@ class RecorderThreads:
         self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
 
     def next_writer(self) -> ThreadPoolExecutor:
-        """Return the writing thread of a new recording."""
         with self._lock:
             return next(self._turns)
 
@@ -170,8 +168,6 @@ class Clock:
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """Options of a recorder."""
-
     threads: RecorderThreads
     # Called at most once, when the recording stops early, usually on a writing thread: use
     # `call_soon_threadsafe`.

@@ -187,7 +187,6 @@ class MediaFiles:
     def whole(
         self, names: Iterable[str | None] | None, is_whole: Callable[[Path], object]
     ) -> tuple[str, ...] | None:
-        """Return the names of complete files; None without any."""
         found = ((name, self._path(name)) for name in names or ())
         return tuple(name for name, path in found if name and path and is_whole(path)) or None
 

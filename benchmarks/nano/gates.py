@@ -19,8 +19,6 @@ class Area(StrEnum):
 
 @dataclass(frozen=True)
 class Gate:
-    """A required figure."""
-
     area: Area
     metric: str
     limit: float
@@ -70,8 +68,6 @@ GATES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured figure."""
-
     gate: Gate
     value: float | None  # None if it could not be measured
     n: int = 0  # number of cases

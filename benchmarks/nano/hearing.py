@@ -32,8 +32,6 @@ PATIENCE_UNITS = 4  # after the right unit
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one question."""
-
     utterance: Utterance
     said: str
     is_exact: bool  # the reply is right word for word

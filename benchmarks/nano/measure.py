@@ -33,8 +33,6 @@ PACKAGES = "downloads"  # as in `training.nano.inputs`
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of cases of each figure."""
-
     questions: int = 200  # in synthetic voices, and as recordings of a person
     natural: int = 200  # questions in natural voices
     noises: int = 30  # conversations of 20 s without a question

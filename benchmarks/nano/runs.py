@@ -71,8 +71,6 @@ Scene = Callable[[int, ConversationLog], Samples]
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation to run."""
-
     scene: Scene
     system: str | None = None
     speaks: bool = False  # synthesise speech
@@ -180,8 +178,6 @@ def recorded(sound: Samples, random: Random) -> Scene:
 
 @dataclass(frozen=True)
 class Setting:
-    """A system prompt with its facts."""
-
     system: str
     context: Context
 

@@ -132,6 +132,5 @@ class _TimedScene:
         return self._scene(number, log)
 
     def spent_s(self, ended_s: float) -> list[float]:
-        """Return the duration of each unit; the last ended at `ended_s`."""
         ends = [*self._began_s[1:], ended_s]
         return [end - start for start, end in zip(self._began_s, ends, strict=True)]

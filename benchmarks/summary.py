@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+import numpy as np
 import pydantic_core
 import typer
 
@@ -46,8 +46,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        p50, p95, p99 = (percentile(values, share) for share in (50, 95, 99))
-        return cls(p50, p95, p99, max(values), len(values))
+        """Return the spread; ValueError if there are no values."""
+        longest = max(values)
+        p50, p95, p99 = (float(value) for value in np.percentile(values, (50, 95, 99)))
+        return cls(p50, p95, p99, longest, len(values))
 
     def cells(self, digits: int) -> list[str]:
         return [f"{value:.{digits}f}" for value in (self.p50, self.p95, self.p99, self.max)]
@@ -120,20 +122,6 @@ class Run:
             "scenarios": [scenario.as_record() for scenario in self.scenarios],
             "verdicts": verdicts,
         }
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile, 0 to 100, with linear interpolation.
-
-    ValueError if there are no values, or `percent` is out of range.
-    """
-    if not values or not 0 <= percent <= 100:
-        raise ValueError(f"no {percent}th percentile of {len(values)} values")
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:

@@ -186,28 +186,19 @@ async def measure(
     return Measured(units_ms, {name: used[name] * MS_PER_S / units for name in used})
 
 
-def start_programs(stack: ExitStack, folder: Path, down_bytes: str) -> tuple[Ports, dict[str, int]]:
-    """Start worker, TCP relay and gateway; return their ports and the measured processes."""
-    ports = Ports.free()
-    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), down_bytes]
-    stack.enter_context(running("the worker", worker, ports.worker))
-    relay = ["-m", "benchmarks.tcp_relay", str(ports.relay), str(ports.worker)]
-    relay_pid = stack.enter_context(running("the relay", relay, ports.relay))
-    command = gateway_command(folder, ports)
-    gateway_pid = stack.enter_context(running("the gateway", command, ports.gateway))
-    return ports, {GATEWAY: gateway_pid, TCP_RELAY: relay_pid}
-
-
-def start_tls_programs(stack: ExitStack, folder: Path, down_bytes: str) -> tuple[Ports, int]:
-    """Start a worker with TLS and its gateway; return the ports and the gateway's process."""
+def start_programs(
+    stack: ExitStack, folder: Path, down_bytes: int, *, has_tls: bool
+) -> tuple[Ports, int]:
+    """Start a worker and its gateway; return their ports and the gateway's process."""
     ports, certificate = Ports.free(), folder / "worker.pem"
-    ca_file = ensure_ca(folder / "data" / CA_FILE)
-    certificate.write_bytes(issue(ca_file, [DNSName(WORKER_TLS_NAME)]))
-    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), down_bytes, str(certificate)]
-    stack.enter_context(running("the worker with TLS", worker, ports.worker))
-    command = gateway_command(folder, ports, worker_tls=True)
-    pid = stack.enter_context(running("the gateway with TLS", command, ports.gateway))
-    return ports, pid
+    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(down_bytes)]
+    if has_tls:
+        ca_file = ensure_ca(folder / "data" / CA_FILE)
+        certificate.write_bytes(issue(ca_file, [DNSName(WORKER_TLS_NAME)]))
+        worker.append(str(certificate))
+    stack.enter_context(running("the worker", worker, ports.worker))
+    command = gateway_command(folder, ports, worker_tls=has_tls)
+    return ports, stack.enter_context(running("the gateway", command, ports.gateway))
 
 
 def main(
@@ -224,8 +215,12 @@ def main(
     """Measure the gateway's overhead; exit with 1 if it exceeds the limit."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ports, pids = start_programs(stack, folder, str(down_bytes))
-        tls_ports, pids[GATEWAY_TLS] = start_tls_programs(stack, folder / "tls", str(down_bytes))
+        pids: dict[str, int] = {}
+        ports, pids[GATEWAY] = start_programs(stack, folder, down_bytes, has_tls=False)
+        relay = ["-m", "benchmarks.tcp_relay", str(ports.relay), str(ports.worker)]
+        pids[TCP_RELAY] = stack.enter_context(running("the relay", relay, ports.relay))
+        tls = start_programs(stack, folder / "tls", down_bytes, has_tls=True)
+        tls_ports, pids[GATEWAY_TLS] = tls
         routes = {
             DIRECT: f"ws://{HOST}:{ports.worker}/ws/duplex?session_id=adx_direct",
             TCP_RELAY: f"ws://{HOST}:{ports.relay}/ws/duplex?session_id=adx_relayed",

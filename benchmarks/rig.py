@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.machine import synchronise, tensor_bytes
-from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.loading.checkpoint import read_headers
+from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly, read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
+from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -137,6 +137,31 @@ def checkpoint_rig(source: str, options: RigOptions) -> Rig:
     counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
     voices = VoiceLibrary(encoder, vocoder)
     return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
+
+
+def random_weights(
+    module: nn.Module,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.bfloat16,
+    weights: Weights = Weights.BF16,
+    seed: int,
+) -> int:
+    """Fill a module built on the meta device with random values, without gradients.
+
+    The same seed, device and dtype give the same weights. Returns the number of elements.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shapes = expected_shapes(module)
+    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
+    tensors: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        drawn = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, drawn, generator)
+        tensors |= stored_tensors(name, drawn, schemes.get(name), device, dtype)
+    module.load_state_dict(tensors, strict=True, assign=True)
+    module.requires_grad_(False).eval()
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:

@@ -25,6 +25,7 @@ from benchmarks.paced_client import (
     run_session,
 )
 from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table
+from core.audio import encode_wire_audio
 
 INPUT_RATE_HZ = 16_000
 NOISE_LEVEL = 0.2  # of full scale 1; the tiny model takes it for speech
@@ -119,13 +120,8 @@ class LoadResult:
 
 
 def audio_chunk(sound: np.ndarray) -> str:
-    """Return the text of an `audio_chunk`.
-
-    Args:
-        sound: float [n] at 16 kHz.
-    """
-    audio = base64.b64encode(sound.astype("<f4").tobytes()).decode()
-    return json.dumps({"type": "audio_chunk", "audio": audio})
+    """Return the text of an `audio_chunk` of float [n] at 16 kHz."""
+    return json.dumps({"type": "audio_chunk", "audio": encode_wire_audio(sound)})
 
 
 def noise_chunk() -> str:

@@ -14,7 +14,7 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from benchmarks.random_weights import random_weights
+from benchmarks.rig import random_weights
 from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits

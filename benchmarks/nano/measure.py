@@ -11,9 +11,9 @@ from benchmarks.nano import gates
 from benchmarks.nano.gates import Area, Figure, Gate
 from benchmarks.nano.hearing import Asked, ask, false_starts, hears, takes_turns
 from benchmarks.nano.judges import Dnsmos, WhisperJudge
+from benchmarks.nano.report import Sample
 from benchmarks.nano.runs import Stage
 from benchmarks.nano.seeing import sees
-from benchmarks.nano.sheet import Sample
 from benchmarks.nano.socket_conversation import converse, judged, script
 from benchmarks.nano.speaking import (
     is_quick,

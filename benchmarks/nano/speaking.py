@@ -12,6 +12,7 @@ import torch
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure
 from benchmarks.nano.judges import Dnsmos, WhisperJudge, word_errors
+from benchmarks.nano.report import Sample
 from benchmarks.nano.runs import (
     Conversation,
     ConversationLog,
@@ -21,7 +22,6 @@ from benchmarks.nano.runs import (
     recorded,
     to_input_rate,
 )
-from benchmarks.nano.sheet import Sample
 from benchmarks.nano.utterances import Utterance
 from MiniCPMO45.engine.policies import GenerationSettings
 from training.nano.bank import Samples

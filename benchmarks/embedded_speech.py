@@ -36,13 +36,13 @@ NOT_SPOKEN: Final = re.compile(r"[\[\](){}<>*#@]")
 WORDS_MIN, WORDS_MAX = 5, 40
 
 
-def spoken(texts: Sequence[str], folder: Path, seed: int = 0) -> list[FloatArray]:
+def spoken(texts: Sequence[str], folder: Path) -> list[FloatArray]:
     """Synthesize texts with alternating natural voices; results are cached in `folder`.
 
     InputError if the voices cannot be downloaded.
     """
     asked = [Question(text, intent="") for text in texts]
-    return [voiced(utterance.samples) for utterance in natural(asked, seed, folder)]
+    return [voiced(utterance.samples) for utterance in natural(asked, 0, folder)]
 
 
 def by_cascade(synthesizer: Synthesizer, text: str) -> FloatArray:
@@ -63,8 +63,8 @@ def in_room(samples: FloatArray) -> FloatArray:
     return np.concatenate([room(ROOM_AROUND_S), samples, room(ROOM_AROUND_S)])
 
 
-def room(length_s: float, seed: int = 0) -> FloatArray:
-    noise = np.random.default_rng(seed).normal(0, ROOM_LEVEL, int(length_s * INPUT_SAMPLE_RATE_HZ))
+def room(length_s: float) -> FloatArray:
+    noise = np.random.default_rng(0).normal(0, ROOM_LEVEL, int(length_s * INPUT_SAMPLE_RATE_HZ))
     return noise.astype(np.float32)
 
 

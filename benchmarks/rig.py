@@ -39,6 +39,7 @@ from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
+VOICE_S = 6.0  # length of the synthetic voice
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,6 @@ class RigOptions:
     slots: int = 64  # concurrent conversations to prepare for
     seed: int = 0
     flow_steps: int = 5  # ODE steps of the vocoder
-    voice_s: float = 6.0  # length of the synthetic voice
     cache: CacheKind = CacheKind.BF16
 
 
@@ -214,7 +214,7 @@ def _finish(
     load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
     executor = Executor(model, vocoder, voices, options=load_options)
     seconds.lap("engine_seconds")
-    n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
+    n_codes = round(VOICE_S * SpeechTiming().codes_per_second)
     with torch.inference_mode():
         voice = vocoder.set_up(synthetic_voice(vocoder, n_codes, options.seed))
     seconds.lap("voice_seconds")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from config import PROJECT_ROOT
 from core.files import atomic_write
 from core.schemas.worker import RESTART_EXIT_CODE
 
@@ -188,7 +189,6 @@ class Child:
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
-        folder: Path,
         log: LogFile,
         orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
@@ -198,7 +198,7 @@ class Child:
             self._process = subprocess.Popen(
                 bound_command(command, orphaned),
                 env=dict(environment),
-                cwd=folder,
+                cwd=PROJECT_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

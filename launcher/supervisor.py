@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from config import PROJECT_ROOT, Settings
+from config import Settings
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
 from launcher.display import Display
@@ -106,7 +106,6 @@ class Program:
         self.child = Child(
             plan.command,
             environment=plan.environment,
-            folder=PROJECT_ROOT,
             log=plan.log,
             orphaned=plan.orphaned,
         )

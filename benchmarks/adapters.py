@@ -1,9 +1,4 @@
-"""Processor time that OpenAI's live protocols add to a duplex unit, without an engine.
-
-Run as `python -m benchmarks.adapters`. The same audio passes through each protocol's parser,
-machine and writer; the engine returns a second of audio at once, and voice activity detection costs
-nothing. The floor is what no machine can avoid: bytes, Base64, JSON and resampling.
-"""
+"""Processor time that OpenAI's live protocols add to a duplex unit, without an engine."""
 
 from __future__ import annotations
 

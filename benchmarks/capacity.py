@@ -1,8 +1,4 @@
-"""Capacity of a device: concurrent conversations over the passes of a worker.
-
-Each has a second of input per second, at evenly distributed times. Idle time is skipped, so two
-minutes of a few conversations take only their busy time.
-"""
+"""Capacity of a device: concurrent conversations over the passes of a worker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Scales and breaks a Ray cluster on one computer: `python -m benchmarks.cluster [SCENARIO ...]`.
-
-Prints one line per figure. Workers run the fake backend, so loading a model is not included.
-"""
+"""Scales and breaks a Ray cluster on one computer: `python -m benchmarks.cluster [SCENARIO]`."""
 
 from __future__ import annotations
 

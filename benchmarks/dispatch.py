@@ -1,7 +1,4 @@
-"""CPU time of assigning a free slot: `python -m benchmarks.dispatch`.
-
-Runs on a pool in this process; no worker is contacted.
-"""
+"""CPU time of assigning a free slot: `python -m benchmarks.dispatch`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Measures duplex units: `python -m benchmarks.duplex --random-full --device cuda`.
-
-Decisions are scripted, work is real: units listen and speak in turn, each speaking unit says a
-fixed number of text tokens and one second of speech.
-"""
+"""Measures duplex units: `python -m benchmarks.duplex --random-full --device cuda`."""
 
 from __future__ import annotations
 

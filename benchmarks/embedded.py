@@ -1,9 +1,4 @@
-"""Gates of the cascade: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`.
-
-Runs the real parts behind the worker's views without sockets; memory and start use a real system.
-Natural voices ask, the cascade's own answers; Whisper tiny.en judges words, DNSMOS quality, and
-patterns the answers. A figure that is absent was not reached.
-"""
+"""Gates of the cascade: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`."""
 
 from __future__ import annotations
 

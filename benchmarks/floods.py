@@ -1,8 +1,4 @@
-"""The gateway's longest stall while clients flood it: `python -m benchmarks.floods`.
-
-The gateway runs in this process, its client in another. A heartbeat in the event loop measures the
-processor time between two beats, so that a busy machine does not count as a stall.
-"""
+"""The gateway's longest stall while clients flood it: `python -m benchmarks.floods`."""
 
 from __future__ import annotations
 

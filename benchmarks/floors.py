@@ -1,7 +1,4 @@
-"""Lower bounds of the time of each stage: bytes to read, or operations to compute.
-
-Bandwidth and matmul rates are measured; sizes are those of the loaded weights.
-"""
+"""Lower bounds of the time of each stage: bytes to read, or operations to compute."""
 
 from __future__ import annotations
 

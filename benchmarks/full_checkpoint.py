@@ -1,8 +1,4 @@
-"""Writes a checkpoint of the published size: `python -m benchmarks.full_checkpoint OUT`.
-
-Its weights are random and arranged like the tiny checkpoint's, so that it listens, speaks and
-stops; for measurements of the whole service without a download.
-"""
+"""Writes a checkpoint of the published size: `python -m benchmarks.full_checkpoint OUT`."""
 
 from __future__ import annotations
 

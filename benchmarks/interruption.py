@@ -1,9 +1,4 @@
-"""Interruption latency of OpenAI's protocols: `python -m benchmarks.interruption`.
-
-Starts a gateway and a worker with the fake backend, and speaks over its replies through real
-sockets in pieces of 20 ms, like a microphone. The client plays audio as it arrives; the result is
-the time from the onset of speech to the last audible sample.
-"""
+"""Interruption latency of OpenAI's protocols: `python -m benchmarks.interruption`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A long conversation in a real browser: `python -m benchmarks.pages_soak`.
-
-Headless Chromium uses the voice-call page with workers of the fake backend, over a network with
-jitter. It counts gaps in the playback, as reported by the page and by a meter at the output, and
-samples the page's memory every minute.
-"""
+"""A long conversation in a real browser: `python -m benchmarks.pages_soak`."""
 
 from __future__ import annotations
 

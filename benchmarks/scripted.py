@@ -1,8 +1,4 @@
-"""Scripted conversations over the real computation.
-
-All forward passes, samplers and vocoder calls run; only their decisions are replaced, so that units
-have the same length with any weights.
-"""
+"""Scripted conversations over the real computation."""
 
 from __future__ import annotations
 

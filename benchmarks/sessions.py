@@ -1,9 +1,4 @@
-"""Load test of concurrent or consecutive conversations: `python -m benchmarks.sessions`.
-
-Paced duplex clients over real sockets against gateway and workers, with the fake backend or a
-checkpoint. Measures the latency of concurrent sessions' units and counts late ones; with
-`--churn`, the memory that remains after many sessions were opened and closed.
-"""
+"""Load test of concurrent or consecutive conversations: `python -m benchmarks.sessions`."""
 
 from __future__ import annotations
 

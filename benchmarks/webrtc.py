@@ -1,8 +1,4 @@
-"""Latency of WebRTC compared with WebSocket: `python -m benchmarks.webrtc`.
-
-A paced source sends a burst per second; one client receives it over a WebSocket, others through the
-WebRTC process and a relay with delay and loss. Predictions: docs/webrtc.md.
-"""
+"""Latency of WebRTC compared with WebSocket: `python -m benchmarks.webrtc`."""
 
 from __future__ import annotations
 

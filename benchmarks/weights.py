@@ -1,8 +1,4 @@
-"""Memory and accuracy of each `model.weights`: `python -m benchmarks.weights [--device cuda]`.
-
-Bytes are computed from shapes. On a GPU the language model at full width, with random weights, is
-compared with itself in float32 on the same tokens.
-"""
+"""Memory and accuracy of each `model.weights`: `python -m benchmarks.weights [--device cuda]`."""
 
 from __future__ import annotations
 

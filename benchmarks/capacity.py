@@ -109,10 +109,7 @@ class PacedPasses:
         clock: PacedClock,
         input_s: float = 0.0,
     ) -> None:
-        """Set up the conversations, whose passes use the same clock.
-
-        `input_s` is the time of the preprocessing of a unit's input.
-        """
+        """All passes use the clock; `input_s` is the time of preprocessing a unit's input."""
         self._sessions = [_Session(conversation) for conversation in conversations]
         self._run_pass = run_pass
         self._clock = clock
@@ -263,10 +260,7 @@ class _Repeating:
 
 
 def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[CapacityResult]:
-    """Yield a result for each number of sessions, up to the first overload.
-
-    Conversations are kept for the next number.
-    """
+    """Yield a result for each number of sessions, to the first overload; conversations are kept."""
     answers, source = ScriptedAnswers(rig.executor), Inputs(load.picture_size, load.seed)
     raw = [source.unit() for _ in range(INPUTS)]
     began_s = time.perf_counter()

@@ -101,10 +101,7 @@ class StageClock:
 
 class Conversation:
     def __init__(self, rig: Rig, plan: Plan) -> None:
-        """Open the session, reserve its memory and feed the prompt.
-
-        CacheFullError if the plan exceeds the model's context.
-        """
+        """Open the session and feed the prompt; CacheFullError if the plan exceeds the context."""
         self.rig = rig
         self.plan = plan
         self._scripted = ScriptedConversation(rig, plan.script, seed=plan.seed)
@@ -248,10 +245,7 @@ def _write_profile(conversation: Conversation, path: Path) -> None:
 
 
 def measure_preparation(rig: Rig, seed: int, times: int) -> dict[str, list[float]]:
-    """Return milliseconds until a session is ready, with a known and with a new voice.
-
-    `times` is the number of each, after one for warm-up.
-    """
+    """Return ms until a session is ready, by kind of voice: `times` of each, after a warm-up."""
     policy = UnitPolicy(rig.tokenizer.special, rig.executor.device)
     duplex = DuplexCapability(rig.config, rig.tokenizer, policy)
     inputs = Inputs(None, seed)

@@ -37,10 +37,7 @@ WORDS_MIN, WORDS_MAX = 5, 40
 
 
 def spoken(texts: Sequence[str], folder: Path) -> list[FloatArray]:
-    """Synthesize texts with alternating natural voices; results are cached in `folder`.
-
-    InputError if the voices cannot be downloaded.
-    """
+    """Synthesize texts with natural voices in turn, cached in `folder`; InputError without them."""
     asked = [Question(text, intent="") for text in texts]
     return [voiced(utterance.samples) for utterance in natural(asked, 0, folder)]
 
@@ -85,10 +82,7 @@ def spoken_prompts(texts: str) -> dict[str, str]:
 
 
 def recorded(count: int, seed: int, folder: Path) -> list[tuple[str, FloatArray]]:
-    """Draw prompts: their texts, and [T] float32 at 16 kHz.
-
-    InputError if a package cannot be downloaded.
-    """
+    """Draw prompts: their texts, and [T] float32 at 16 kHz; InputError without the packages."""
     for name in (PROMPTS_PACKAGE, TEXTS_PACKAGE):
         if not (folder / name).is_dir():
             typer.echo(f"Unpacking Debian's {name} into {folder}", err=True)

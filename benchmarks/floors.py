@@ -64,10 +64,7 @@ def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
 def stage_floors(
     rig: Rig, plan: Plan, rates: Rates, cache_tokens: float, kinds: Iterable[str]
 ) -> dict[str, dict[str, float]]:
-    """Return lower bounds in milliseconds by kind of unit, see `Unit.kind`, and by stage.
-
-    `cache_tokens` is the mean KV cache length.
-    """
+    """Return lower bounds, ms, by kind of unit and stage; `cache_tokens` is the cache's mean."""
     model, store = rig.executor.model, rig.executor.llm_store
     layers, head = module_bytes(model.llm.model.layers), module_bytes(model.llm.lm_head)
     cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)

@@ -47,10 +47,7 @@ class NotReachedError(RuntimeError):
 def wait_until(
     what: str, is_true: Callable[[], object], limit_s: float, poll_s: float = POLL_S
 ) -> float:
-    """Poll until `is_true`; return the seconds it took.
-
-    NotReachedError if it was not true in time; the message has `what`.
-    """
+    """Poll until `is_true`, and return the seconds; NotReachedError with `what` if not in time."""
     began_s = time.monotonic()
     while not is_true():
         if time.monotonic() - began_s > limit_s:
@@ -135,10 +132,7 @@ class LaunchedSystem:
     # --- start and stop ---
 
     def start(self) -> None:
-        """Start, and wait until it is ready.
-
-        NotReachedError if it is not ready in time, or has ended.
-        """
+        """Start, and wait until it is ready; NotReachedError if it is not in time, or has ended."""
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
         variables = {MARK: self._mark}
@@ -243,10 +237,7 @@ class LaunchedSystem:
         return all(health["worker_status"] == "idle" for health in healths)
 
     def wait_until_idle(self, limit_s: float) -> None:
-        """Wait until the queue is empty and every worker idle.
-
-        NotReachedError if the queue or a worker is still busy.
-        """
+        """Wait until the queue is empty and every worker idle; NotReachedError if not in time."""
         wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s, ASK_S)
 
 

@@ -168,11 +168,7 @@ def begin(page: Page, url: str) -> None:
 def converse(
     page: Page, minutes: float, reports: Reports
 ) -> tuple[list[PageMemory], GapMeter, float]:
-    """Run the conversation.
-
-    Returns:
-        The memory each minute, the meter after the warm-up, and the start of that (monotonic).
-    """
+    """Return the memory each minute, the meter after the warm-up, and its start (monotonic)."""
     session = page.context.new_cdp_session(page)
     began_s = time.monotonic()
     settled_s = began_s + SETTLING_S

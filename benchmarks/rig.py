@@ -108,10 +108,7 @@ def random_full_rig(options: RigOptions) -> Rig:
 
 
 def checkpoint_rig(source: str, options: RigOptions) -> Rig:
-    """Load a checkpoint folder or hub id.
-
-    CheckpointError if the checkpoint cannot be found or does not fit.
-    """
+    """Load a checkpoint folder or hub id; CheckpointError if it is not found or does not fit."""
     seconds = _Seconds(options.device)
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
@@ -147,10 +144,7 @@ def random_weights(
     weights: Weights = Weights.BF16,
     seed: int,
 ) -> int:
-    """Fill a module built on the meta device with random values, without gradients.
-
-    The same seed, device and dtype give the same weights. Returns the number of elements.
-    """
+    """Fill a module on the meta device, reproducibly by seed; return the number of elements."""
     generator = torch.Generator(device=device).manual_seed(seed)
     shapes = expected_shapes(module)
     schemes = reserve_quantised(module, weights, dtype, torch.device(device))

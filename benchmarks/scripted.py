@@ -170,10 +170,7 @@ class ScriptedConversation:
     def unit(
         self, audio: np.ndarray, frames: Sequence[Frame], act: Act, *, cuts: bool
     ) -> Steps[UnitResult]:
-        """Feed and generate a unit; `finalize` must follow.
-
-        BenchmarkError if the unit did not follow the script.
-        """
+        """Feed and generate a unit, before `finalize`; BenchmarkError if it is not as scripted."""
         fed = yield from self._duplex.streaming_prefill(self.session, audio, frames)
         result = yield from self._duplex.streaming_generate(self.session, force_listen=cuts)
         self._check(act, fed, result)

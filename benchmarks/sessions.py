@@ -90,11 +90,7 @@ def measure_loads(system: LaunchedSystem, options: Options) -> dict[str, Any]:
 
 
 async def one_after_another(system: LaunchedSystem, options: Options) -> list[dict[str, int]]:
-    """Open and close sessions.
-
-    Returns:
-        The memory in use after each twentieth of them.
-    """
+    """Open and close sessions; return the memory in use after each twentieth of them."""
     chunk = noise_chunk()
     room = asyncio.Semaphore(options.at_once)
 

@@ -111,14 +111,8 @@ def slots_of(
     """Estimate how many sessions fit in a GPU's memory along with the full-size model.
 
     Sessions share one pool of KV cache pages. The worker itself measures how many sessions it
-    serves in time, and admits by free pages.
-
-    Args:
-        gpu: The GPU.
-        usual_tokens: Average context length of a session.
-        sharing: Number of workers on the GPU.
-        weights: Format of the language model's weights.
-        cache: Format of the KV cache.
+    serves in time, and admits by free pages. `usual_tokens` is the average context length of a
+    session, `sharing` the number of workers on the GPU.
     """
     session_gib = SESSION_GIB + usual_tokens * KV_TOKEN_BYTES[cache] / 2**30
     usable_gib = gpu.memory_gib * (1 - LEFT_FREE) / sharing

@@ -65,10 +65,7 @@ class Cluster:
     programs: Programs = Programs()
 
     def planner(self, folder: Path, host: str, port: int) -> Planner:
-        """Write a post's configuration to a folder; return its planner.
-
-        A worker listens on `host` and `port`.
-        """
+        """Write a post's configuration; return the planner of a worker at `host` and `port`."""
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "config.json"
         config.write_text(self.config, encoding="utf8")
@@ -109,16 +106,7 @@ class Post:
         pace: Pace = PACE,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """Start the program in a task.
-
-        Args:
-            cluster: Configuration of the cluster.
-            name: Name of this post, which also tells its kind.
-            host: Address at which other machines reach this one.
-            node: Id of this machine in the engine.
-            pace: Intervals and limits.
-            end: Exits the process.
-        """
+        """Start the program in a task; others reach this machine, the `node`, at `host`."""
         os.umask(PRIVATE_UMASK)
         folder = cluster.settings.service.data_dir / "run" / name
         self.name, self._cluster, self._folder, self._end = name, cluster, folder, end
@@ -150,10 +138,7 @@ class Post:
         )
 
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
-        """Send the gateway the list of workers if it changed; return the length of its queue.
-
-        Returns None if the gateway does not respond.
-        """
+        """Send the gateway its workers if they changed; return its queue's length, if it responds."""
         if self._http is None:
             return None
         wanted = [*addresses, *self.planner.settings.service.workers]

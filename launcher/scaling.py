@@ -90,10 +90,7 @@ class Scaling:
         now_s: float,
         leaving: Collection[str] = (),
     ) -> Decision:
-        """Return the actions for now; seats not yet placed count too.
-
-        `leaving` are machines that will be removed.
-        """
+        """Return the actions for now; unplaced seats count, `leaving` machines will be removed."""
         want = self.wanted(seats, waiting)
         self.draining = {
             seat.name: self.draining.get(seat.name, now_s)

@@ -137,10 +137,7 @@ class Program:
 
 class Supervisor:
     def __init__(self, folder: RunFolder, display: Display, pace: Pace, settings: Settings) -> None:
-        """Start nothing yet; the run folder is locked by this process.
-
-        OSError if the CA of workers and desk can be neither read nor created.
-        """
+        """Start nothing yet, in the locked folder; OSError without the CA of workers and desk."""
         self.hurry = asyncio.Event()  # if set, running sessions are not waited for
         self.urls: list[str] = []
         self._folder = folder
@@ -177,9 +174,7 @@ class Supervisor:
     ) -> list[Program]:
         """Start programs without waiting for them; a StartError if one cannot be started.
 
-        Args:
-            plans: Programs that are also stopped together.
-            tls: Context that verifies gateways; None for plain HTTP.
+        They are also stopped together. `tls` verifies gateways; None for plain HTTP.
         """
         group: list[Program] = []
         self._groups.append(group)

@@ -37,10 +37,7 @@ class System:
         self._is_up = False
 
     async def run(self) -> int:
-        """Run until a signal arrives or the start fails; return the exit code.
-
-        A second signal ends running sessions at once.
-        """
+        """Run until a signal or a failed start; return the exit code. A second signal hurries."""
         work = asyncio.create_task(self._start_and_watch())
         signals = 0
 

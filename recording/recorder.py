@@ -318,10 +318,7 @@ class SessionRecorder:
         return None
 
     def _submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
-        """Queue a job; False if it was refused.
-
-        `work` may raise OSError, or one of our errors for unusable input.
-        """
+        """Queue a job, which may raise OSError or one of our errors; False if it was refused."""
         is_taken = self.is_recording and self._options.threads.take(size_bytes, is_vital=is_vital)
         return is_taken and self._queue(partial(self._attempt, work), size_bytes)
 
@@ -378,10 +375,7 @@ class SessionRecorder:
             logger.warning("recording %s stopped: %s", self.session_id, error)
 
     def _stop(self, problem: str) -> bool:
-        """Drop what is not written yet, with one warning; on any thread.
-
-        False if it was stopped before.
-        """
+        """Drop what is not written yet, with one warning; any thread. False if stopped before."""
         is_first = self._stopped.acquire(blocking=False)
         if is_first:
             self._problem = problem

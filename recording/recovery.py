@@ -209,10 +209,7 @@ class MediaFiles:
 def identify(
     folder: Path, timeline: Timeline, meta: Meta | None, recording: Recording | None
 ) -> Meta:
-    """Build `meta.json` without the session's end.
-
-    Sources in order: the timeline, `meta.json`, `recording.json`, the names of the files.
-    """
+    """Build `meta.json` but for the end, of timeline, `meta.json`, `recording.json` or names."""
     if (line := timeline.session) is not None:
         known = line.app_type, line.worker_id, line.start_ts, line.config
     elif meta is not None:

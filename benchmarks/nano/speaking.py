@@ -78,10 +78,7 @@ def sounds(replies: Sequence[Sample], dnsmos: Dnsmos) -> Figure:
 
 
 def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Figure]:
-    """Measure the time of speaking units on one core, and the latency of the first audio.
-
-    The latency includes the wait for the end of the unit.
-    """
+    """Time speaking units on one core, and the first audio, with the wait for the unit's end."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     busy_s: list[float] = []

@@ -138,7 +138,7 @@ class Post:
         )
 
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
-        """Send the gateway its workers if they changed; return its queue's length, if it responds."""
+        """Send the gateway its workers if they changed; return its queue's length if it answers."""
         if self._http is None:
             return None
         wanted = [*addresses, *self.planner.settings.service.workers]

@@ -198,8 +198,7 @@ class DeviceLoad:
     seconds: int  # of each measurement
     speaking: Speaking
     text_tokens: int  # of a speaking unit
-    # Width and height of each unit's picture; None for audio only.
-    picture_size: tuple[int, int] | None
+    picture_size: tuple[int, int] | None  # width and height; None for audio only
     seed: int = 0
 
 

@@ -35,8 +35,7 @@ class Unit:
 
     speaks: bool
     is_last: bool = False  # a complete reply ends with it
-    # From the arrival of the second to its first audio, or else to its result.
-    first_sound_s: float = 0.0
+    first_sound_s: float = 0.0  # from its arrival to its first audio, or else its result
     spent_s: float = 0.0  # from the arrival of the second to its result
 
 

@@ -336,8 +336,7 @@ FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What i
 class Report:
     """Figures with their limits, and the answers."""
 
-    # By name; shares from 0 to 1, times in seconds.
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)  # shares 0 to 1, times in s
     # By name: the limit, and whether it is an upper one.
     limits: dict[str, tuple[float, bool]] = field(default_factory=dict)
     cases: dict[str, int] = field(default_factory=dict)  # by name: number of cases

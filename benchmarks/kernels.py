@@ -51,8 +51,7 @@ class Product:
     columns: int
     inputs: int
     is_gated: bool = False  # a gated product after a norm
-    # The output is added to the residual stream; otherwise the input is normalised.
-    adds: bool = False
+    adds: bool = False  # to the residual stream; otherwise the input is normalised
 
     def weight(self) -> Tensor:
         rows = 2 * self.columns if self.is_gated else self.columns

@@ -79,10 +79,8 @@ class Device(StrEnum):
 class Plan:
     workers: int = 1
     backend: str = "fake"  # "real", by default with the toy checkpoint, or "fake"
-    # Sections of the configuration that override the defaults.
-    config: dict[str, Json] = field(default_factory=dict)
-    # Of the launcher; flags are appended.
-    command: Sequence[str] = (sys.executable, "-m", "launcher")
+    config: dict[str, Json] = field(default_factory=dict)  # sections over the defaults
+    command: Sequence[str] = (sys.executable, "-m", "launcher")  # flags are appended
     variables: dict[str, str] = field(default_factory=dict)  # environment variables to add
     device: Device = Device.CPU  # of the workers; on the CPU they see no GPU
     start_limit_s: float = START_LIMIT_S

@@ -44,16 +44,13 @@ class Script:
 
 @dataclass
 class Session:
-    # From sending a unit to its whole answer, in order.
-    latencies_s: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)  # from a unit to its whole answer
     dropped: int = 0  # units that the server dropped because of a backlog
     sent_late_s: float = 0.0  # largest delay of the client itself in sending a unit
     waited_s: float = 0.0  # from connecting to getting a worker's slot
     prepared_s: float = 0.0  # from then until the session was prepared
-    # Latencies of the units in which the model spoke.
-    speaking_s: list[float] = field(default_factory=list)
-    # Durations of each unit by stage, in the order of `latencies_s`.
-    stages_ms: list[dict[str, float]] = field(default_factory=list)
+    speaking_s: list[float] = field(default_factory=list)  # of units in which the model spoke
+    stages_ms: list[dict[str, float]] = field(default_factory=list)  # of each unit, by stage
     received_s: float = 0.0  # duration of the received audio
     slices: int = 0  # picture slices that the model encoded
     warnings: list[str] = field(default_factory=list)  # codes, in order

@@ -70,8 +70,7 @@ class GapMeter:
     Gaps are measured in audio time, since the clock jumps when the audio thread is delayed.
     """
 
-    # (position, duration) of every silence within a turn.
-    gaps_ms: list[tuple[float, float]] = field(default_factory=list)
+    gaps_ms: list[tuple[float, float]] = field(default_factory=list)  # position, duration
     audible_ms: float = 0.0  # audible time in total
     _last_ms: float | None = None
 

@@ -55,10 +55,8 @@ class Script:
     pattern: tuple[Act, ...]  # decisions of the units, repeated
     text_tokens: int = 10  # text ids of a speaking unit
     voice_sample_s: float = 5.0  # seconds of audio in the system prompt
-    # Approximate cache length to maintain; None lets the cache grow.
-    context_tokens: int | None = None
-    # Sliding window, unless `context_tokens` is set.
-    window: WindowSettings = field(default_factory=WindowSettings)
+    context_tokens: int | None = None  # approximate cache length to keep; None lets it grow
+    window: WindowSettings = field(default_factory=WindowSettings)  # without `context_tokens`
     has_early_audio: bool = False
 
     @property
@@ -76,13 +74,11 @@ class Plan:
     units: int  # measured units
     warm_up: int = 0  # units before them
     extra: int = 0  # further units, for a profile
-    # Width and height of each unit's picture; None for audio only.
-    picture_size: tuple[int, int] | None = None
+    picture_size: tuple[int, int] | None = None  # width and height; None for audio only
     prefetches: bool = False  # pictures are encoded before their unit's audio is complete
     waits: bool = True  # synchronise with the device after each stage, to measure stages separately
     seed: int = 0  # of inputs and samples
-    # Limit of the ratio of 99th percentile and median; None for no limit.
-    most_spread: float | None = None
+    most_spread: float | None = None  # limit of 99th percentile per median, if any
 
 
 def text_ids(tokenizer: MiniCPMOTokenizerFast, count: int) -> tuple[int, ...]:

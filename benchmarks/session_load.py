@@ -64,8 +64,7 @@ class Usage:
     """Peak usage of the system, sampled."""
 
     resident_bytes: dict[str, int] = field(default_factory=dict)  # of each program
-    # In use on each worker's card; empty without one.
-    card_bytes: dict[str, int] = field(default_factory=dict)
+    card_bytes: dict[str, int] = field(default_factory=dict)  # of each worker with a card
     slots: dict[str, int] = field(default_factory=dict)
     capacity: dict[str, int] = field(default_factory=dict)  # last reported, of each worker
 

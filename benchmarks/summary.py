@@ -92,8 +92,7 @@ class ScenarioResult:
     units: Sequence[Unit]
     # Lower bounds in milliseconds by kind of unit and stage, if known.
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    # Limit of the ratio of 99th percentile and median; None for no limit.
-    most_spread: float | None = None
+    most_spread: float | None = None  # limit of 99th percentile per median, if any
 
     def as_record(self) -> dict[str, object]:
         return {
@@ -112,8 +111,7 @@ class Run:
     build: Mapping[str, float]  # seconds, parameters and bytes of the model
     rates: Mapping[str, float] = field(default_factory=dict)  # of the device
     scenarios: Sequence[ScenarioResult] = ()  # single conversations
-    # Times of preparation by kind.
-    preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by kind
     loads: Sequence[Mapping[str, object]] = ()  # concurrent conversations, a record for each number
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:

@@ -42,8 +42,7 @@ SETTLE_S: Final = 2.0  # connecting, and the first pieces, are not counted
 
 @dataclass
 class Found:
-    # Of each burst, from sending to its first loud sample.
-    delays_ms: list[float] = field(default_factory=list)
+    delays_ms: list[float] = field(default_factory=list)  # of bursts, until loud
     frames: int = 0  # number of frames due; late: those received late or never
     late: int = 0
     cpu_share: float = 0.0

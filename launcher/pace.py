@@ -13,8 +13,7 @@ class Pace:
     watch_s: float = 5.0  # interval of health checks of a running program
     answer_limit_s: float = 5.0  # timeout of a health check
     misses_allowed: int = 6  # consecutive health checks that a running program may miss
-    # Timeout for a gateway to respond, and at the start to find its workers.
-    ready_limit_s: float = 60.0
+    ready_limit_s: float = 60.0  # for a gateway to respond, and at the start to find its workers
     end_margin_s: float = 10.0  # time to exit after draining
     first_delay_s: float = 1.0  # delay before the first restart of a failed program; it doubles
     longest_delay_s: float = 60.0  # upper limit of the doubling delay

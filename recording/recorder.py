@@ -174,8 +174,7 @@ class RecorderOptions:
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0  # the recording stops when less of the disk is free, GB; 0: never
-    # Entitles its holder to comment on, replace and delete the recording.
-    owner_secret: str | None = None
+    owner_secret: str | None = None  # entitles to comment, replace and delete
 
 
 class SessionRecorder:

@@ -74,8 +74,7 @@ class Conversation:
     scene: Scene
     system: str | None = None
     speaks: bool = False  # synthesise speech
-    # Evaluated after every unit.
-    is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn
+    is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn  # after a unit
     most_units: int = MOST_UNITS
 
 

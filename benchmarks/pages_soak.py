@@ -199,19 +199,13 @@ def verdicts_of(
 ) -> list[Verdict]:
     reported = reports.gaps_after(settled_s)
     # The fake speaks three seconds of five.
-    expected_ms = 0.5 * (minutes * SAMPLE_S - SETTLING_S - LISTEN_S) * MS_PER_S
+    expected_s = 0.5 * (minutes * SAMPLE_S - SETTLING_S - LISTEN_S)
+    sound_s, gaps = meter.audible_ms / MS_PER_S, meter.gaps_ms
+    within = f"{len(gaps)} within turns, {sound_s:.0f} s of sound"
     verdicts = [
         Verdict("reported gaps", not reported, f"{len(reported)} after {SETTLING_S:g} s"),
-        Verdict(
-            "measured gaps",
-            not meter.gaps_ms,
-            f"{len(meter.gaps_ms)} within turns, {meter.audible_ms / MS_PER_S:.0f} s of sound",
-        ),
-        Verdict(
-            "sound",
-            meter.audible_ms >= expected_ms,
-            f"{meter.audible_ms / MS_PER_S:.0f} s, at least {expected_ms / MS_PER_S:.0f}",
-        ),
+        Verdict("measured gaps", not gaps, within),
+        Verdict("sound", sound_s >= expected_s, f"{sound_s:.0f} s, at least {expected_s:.0f}"),
     ]
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     half = len(warm) // 2
@@ -220,15 +214,11 @@ def verdicts_of(
             median(values[half:]) - median(values[:half])
             for values in ([each.heap_bytes for each in warm], [each.nodes for each in warm])
         )
-        limit = f"at most {MOST_GROWN_BYTES / BYTES_PER_MIB:g} MiB"
-        verdicts += [
-            Verdict(
-                "heap", grown <= MOST_GROWN_BYTES, f"{grown / BYTES_PER_MIB:+.2f} MiB, {limit}"
-            ),
-            Verdict(
-                "nodes", nodes <= MOST_GROWN_NODES, f"{nodes:+.0f}, at most {MOST_GROWN_NODES}"
-            ),
-        ]
+        most_mib = MOST_GROWN_BYTES / BYTES_PER_MIB
+        heap = f"{grown / BYTES_PER_MIB:+.2f} MiB, at most {most_mib:g} MiB"
+        held = f"{nodes:+.0f}, at most {MOST_GROWN_NODES}"
+        verdicts.append(Verdict("heap", grown <= MOST_GROWN_BYTES, heap))
+        verdicts.append(Verdict("nodes", nodes <= MOST_GROWN_NODES, held))
     return verdicts
 
 

@@ -79,7 +79,8 @@ class Agreement:
         error = difference.square().mean().sqrt()
         best, second = true.topk(2).values.unbind(1)
         is_same = logits.argmax(1) == true.argmax(1)
-        is_clear, is_sure = clear_by_bfloat16(true), best - second > CLEAR_ERRORS * error
+        step = torch.finfo(torch.bfloat16).eps * torch.exp2(best.log2().floor())
+        is_clear, is_sure = best - second > CLEAR_STEPS * step, best - second > CLEAR_ERRORS * error
         return cls(
             error=float(difference.norm() / true.norm()),
             decisions=len(true),
@@ -89,13 +90,6 @@ class Agreement:
             sure=int(is_sure.sum()),
             same_sure=int((is_sure & is_same).sum()),
         )
-
-
-def clear_by_bfloat16(logits: Tensor) -> Tensor:
-    """Return which decisions bfloat16 rounding of the logits cannot change."""
-    best, second = logits.topk(2).values.unbind(1)
-    step = torch.finfo(torch.bfloat16).eps * torch.exp2(best.log2().floor())
-    return best - second > CLEAR_STEPS * step
 
 
 class Fed:

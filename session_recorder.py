@@ -18,14 +18,12 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from recording import media, names
 from recording.folder import append_sound, wav_header
 from recording.media import Picture, Sound
-from recording.names import generate_recording_id, generate_session_id
-from recording.recorder import Clock, RecorderOptions, RecorderThreads, SessionRecorder
+from recording.recorder import SessionRecorder
 from recording.records import (
     Chunk,
     ChunkLine,
     ChunkResult,
     ChunkTiming,
-    EndReason,
     TextInput,
     TextLine,
     TurnEndLine,
@@ -34,21 +32,6 @@ from recording.records import (
     TurnTiming,
     VoiceInput,
 )
-
-__all__ = [
-    "Clock",
-    "DuplexSessionRecorder",
-    "EndReason",
-    "RecorderOptions",
-    "RecorderThreads",
-    "SessionRecorder",
-    "TextInput",
-    "TurnBasedSessionRecorder",
-    "TurnTiming",
-    "VoiceInput",
-    "generate_recording_id",
-    "generate_session_id",
-]
 
 # Far above what a session lets wait; an input beyond it is written without its result.
 MAX_OPEN_INPUTS: Final = 64

@@ -38,9 +38,8 @@ from core.serving.transcribers import transcriber_beside
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
-from recording.recorder import ReplayProcess
+from recording.recorder import RecorderThreads, ReplayProcess
 from recording.uploads import Uploader
-from session_recorder import RecorderThreads
 from settings.embedded import (
     CASCADE_FOLDER,
     CONFIG_FILE,

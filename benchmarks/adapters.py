@@ -1,16 +1,10 @@
-"""Processor time that OpenAI's live protocols add to a duplex unit, without an engine.
-
-Run as `python -m benchmarks.adapters`. The same audio passes through each protocol's parser,
-machine and writer; the engine returns a second of audio at once, and voice activity detection costs
-nothing. The floor is what no machine can avoid: bytes, Base64, JSON and resampling.
-"""
+"""Processor time that OpenAI's live protocols add to a duplex unit, without an engine."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final, cast
@@ -95,7 +89,6 @@ class Session:
         self.handle(Opened())
 
     def handle(self, event: Event, after_s: float = 0.0) -> None:
-        """Handle an event and the engine's replies."""
         self._now_s += after_s
         object.__setattr__(event, "at_s", self._now_s)
         effects: Iterable[Effect] = self._machine.handle(event)
@@ -166,40 +159,36 @@ def native(result: DuplexGenerateResult) -> Case:
     return unit
 
 
+def in_pieces(session: Session, kind: str) -> Case:
+    texts = appends(kind)
+
+    def unit() -> Iterable[None]:
+        for text in texts:
+            session.receive(text)
+            session.wait(1 / PIECES)
+            yield
+
+    return unit
+
+
 def live(result: DuplexGenerateResult) -> Case:
     words = GptLiveCodec()
     names = live_names("live_1", "nano")
     machine = GptLiveMachine(SessionIds("live_1"), DuplexLimits(), names, lambda text: 1)
     session = Session(machine, words.parse, words.write, result)
     session.receive(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
-    texts = appends("session.input_audio.append")
-
-    def unit() -> Iterable[None]:
-        for text in texts:
-            session.receive(text)
-            session.wait(1 / PIECES)
-            yield
-
-    return unit
+    return in_pieces(session, "session.input_audio.append")
 
 
 def realtime(result: DuplexGenerateResult) -> Case:
-    """Return the case of Realtime with the duplex engine."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
     machine = RealtimeMachine(SessionIds("rt_1"), start)
     endpoint = endpoint_of(SocketKind.REALTIME, Settings())
     session = Session(machine, endpoint.read, endpoint.write, result)
     rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
     session.receive(json.dumps({"type": "session.update", "session": rules}))
-    texts = appends("input_audio_buffer.append")
-
-    def unit() -> Iterable[None]:
-        for text in texts:
-            session.wait(1 / PIECES)
-            session.receive(text)
-            yield
-
-    return unit
+    session.wait(1 / PIECES)  # a piece is sent at its end
+    return in_pieces(session, "input_audio_buffer.append")
 
 
 def floor(deltas: int) -> Case:
@@ -222,33 +211,14 @@ def floor(deltas: int) -> Case:
     return unit
 
 
-@dataclass
-class Cost:
-    """Processor time of the units of one case, s.
+def cost_s(steps: Iterable[None]) -> tuple[float, float]:
+    """Return the processor time of a whole unit and of its answer, s.
 
-    Attributes:
-        units: whole units.
-        answers: from the piece that completes the unit's audio to the end of its reply. That may be
-            the next unit's first piece, as a resampler delays the last samples.
+    The answer is from the piece that completes the unit's audio to the end of its reply. That may
+    be the next unit's first piece, as a resampler delays the last samples.
     """
-
-    units: list[float] = field(default_factory=list)
-    answers: list[float] = field(default_factory=list)
-
-    def take(self, steps: Iterable[None]) -> None:
-        at_s = [time.process_time()]
-        at_s += [time.process_time() for _ in steps]
-        self.units.append(at_s[-1] - at_s[0])
-        self.answers.append(max(end - begin for begin, end in pairwise(at_s)))
-
-
-def measure(cases: dict[str, Case], units: int) -> dict[str, Cost]:
-    """Measure so many units of each case, in turn."""
-    costs = {name: Cost() for name in cases}
-    for _ in range(WARM_UP + units):
-        for name, case in cases.items():
-            costs[name].take(case())
-    return costs
+    at_s = [time.process_time(), *(time.process_time() for _ in steps)]
+    return at_s[-1] - at_s[0], max(end - begin for begin, end in pairwise(at_s))
 
 
 def main(units: int = 300) -> None:
@@ -261,12 +231,19 @@ def main(units: int = 300) -> None:
             "/v1/realtime, semantic_vad": realtime(result),
             "floor, 10 pieces in, 5 out": floor(DELTAS),
         }
-        rows: list[list[str]] = []
-        ours = (0.0, 0.0)
-        for name, cost in measure(cases, units).items():
-            found = [median(times[WARM_UP:]) * 1_000 for times in (cost.units, cost.answers)]
-            ours = ours if rows else (found[0], found[1])
-            cells = [(f"{ms:.3f}", f"{ms - at:+.3f}") for ms, at in zip(found, ours, strict=True)]
+        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+        for _ in range(WARM_UP + units):
+            for name, case in cases.items():
+                costs[name].append(cost_s(case()))
+        medians_ms = {
+            name: [median(times) * 1_000 for times in zip(*found[WARM_UP:], strict=True)]
+            for name, found in costs.items()
+        }
+        native_ms = medians_ms["/ws/duplex"]
+        rows = []
+        for name, found_ms in medians_ms.items():
+            pairs = zip(found_ms, native_ms, strict=True)
+            cells = [(f"{ms:.3f}", f"{ms - least_ms:+.3f}") for ms, least_ms in pairs]
             rows.append([name, *cells[0], *cells[1]])
         what = "listening" if result.is_listen else "speaking"
         header = [f"a {what} unit of", "CPU, ms", "added", "its reply, ms", "added"]

@@ -1,8 +1,4 @@
-"""Capacity of a device: concurrent conversations over the passes of a worker.
-
-Each has a second of input per second, at evenly distributed times. Idle time is skipped, so two
-minutes of a few conversations take only their busy time.
-"""
+"""Capacity of a device: concurrent conversations over the passes of a worker."""
 
 from __future__ import annotations
 
@@ -52,7 +48,6 @@ class PacedClock:
         self.now_s += time.perf_counter() - began_s
 
     def skip_to(self, now_s: float) -> None:
-        """Advance the clock, if it is earlier."""
         self.run(self._wait)
         self.now_s = max(self.now_s, now_s)
 
@@ -67,17 +62,11 @@ class PacedConversation(Protocol):
 
 @dataclass(frozen=True)
 class PacedUnit:
-    """Times of one unit, in seconds since the beginning.
+    """Times of one unit, in seconds since the beginning."""
 
-    Attributes:
-        complete_s: its input was complete.
-        done_s: it was answered.
-        first_sound_s: its first audio was ready; None if not measured.
-    """
-
-    complete_s: float
-    done_s: float
-    first_sound_s: float | None = None
+    complete_s: float  # its input was complete
+    done_s: float  # it was answered
+    first_sound_s: float | None = None  # its first audio was ready; None if not measured
 
     @property
     def latency_s(self) -> float:
@@ -86,23 +75,13 @@ class PacedUnit:
 
 @dataclass
 class PacedRun:
-    """Results of a run.
-
-    Attributes:
-        units: in order of the answers.
-        dropped: units dropped because too many waited.
-        spent_s: busy time.
-        tasks: conversations in a pass, summed over the passes.
-        is_overloaded: stopped early because too many units were late.
-    """
-
-    units: list[PacedUnit] = field(default_factory=list)
-    dropped: int = 0
-    spent_s: float = 0.0
+    units: list[PacedUnit] = field(default_factory=list)  # in order of the answers
+    dropped: int = 0  # units dropped because too many waited
+    spent_s: float = 0.0  # busy time
     lasted_s: float = 0.0
     passes: int = 0
-    tasks: int = 0
-    is_overloaded: bool = False
+    tasks: int = 0  # conversations in a pass, summed over the passes
+    is_overloaded: bool = False  # stopped early because too many units were late
 
     @property
     def late(self) -> int:
@@ -130,10 +109,7 @@ class PacedPasses:
         clock: PacedClock,
         input_s: float = 0.0,
     ) -> None:
-        """Set up the conversations, whose passes use the same clock.
-
-        `input_s` is the time of the preprocessing of a unit's input.
-        """
+        """All passes use the clock; `input_s` is the time of preprocessing a unit's input."""
         self._sessions = [_Session(conversation) for conversation in conversations]
         self._run_pass = run_pass
         self._clock = clock
@@ -141,11 +117,7 @@ class PacedPasses:
         self._run = PacedRun()
 
     def run(self, seconds: int) -> PacedRun:
-        """Run the conversations for some time.
-
-        Raises:
-            Exception: the error of a conversation.
-        """
+        """Run the conversations for some time; raises the error of a conversation."""
         run, clock = self._run, self._clock
         began_s = clock.now_s
         step_s = UNIT_S / len(self._sessions)
@@ -222,46 +194,25 @@ class Speaking(StrEnum):
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """A measurement of concurrent sessions.
-
-    Attributes:
-        sessions: one measurement for each number.
-        seconds: of each measurement.
-        text_tokens: of a speaking unit.
-        picture_size: width and height of each unit's picture; None for audio only.
-    """
-
-    sessions: tuple[int, ...]
-    seconds: int
+    sessions: tuple[int, ...]  # one measurement for each number
+    seconds: int  # of each measurement
     speaking: Speaking
-    text_tokens: int
-    picture_size: tuple[int, int] | None
+    text_tokens: int  # of a speaking unit
+    picture_size: tuple[int, int] | None  # width and height; None for audio only
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class CapacityResult:
-    """Result of one measurement.
-
-    Attributes:
-        late: units answered after the next unit's input was complete, or dropped.
-        latency_ms: from complete input to the answer.
-        first_audio_ms: from complete input to the first audio, if measured.
-        busy: share of the time.
-        batch: mean number of conversations in a pass.
-        is_overloaded: stopped early because too many units were late.
-        is_in_time: no unit was late, with a margin.
-    """
-
     sessions: int
     units: int
-    late: int
-    latency_ms: Spread
-    first_audio_ms: Spread | None
-    busy: float
-    batch: float
-    is_overloaded: bool
-    is_in_time: bool
+    late: int  # units answered after the next unit's input was complete, or dropped
+    latency_ms: Spread  # from complete input to the answer
+    first_audio_ms: Spread | None  # from complete input to the first audio, if measured
+    busy: float  # share of the time
+    batch: float  # mean number of conversations in a pass
+    is_overloaded: bool  # stopped early because too many units were late
+    is_in_time: bool  # no unit was late, with a margin
 
     @classmethod
     def of(cls, sessions: int, run: PacedRun) -> CapacityResult:
@@ -308,10 +259,7 @@ class _Repeating:
 
 
 def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[CapacityResult]:
-    """Yield a result for each number of sessions, up to the first overload.
-
-    Conversations are kept for the next number.
-    """
+    """Yield a result for each number of sessions, to the first overload; conversations are kept."""
     answers, source = ScriptedAnswers(rig.executor), Inputs(load.picture_size, load.seed)
     raw = [source.unit() for _ in range(INPUTS)]
     began_s = time.perf_counter()

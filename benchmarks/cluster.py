@@ -1,7 +1,4 @@
-"""Scales and breaks a Ray cluster on one computer: `python -m benchmarks.cluster [SCENARIO ...]`.
-
-Prints one line per figure. Workers run the fake backend, so loading a model is not included.
-"""
+"""Scales and breaks a Ray cluster on one computer: `python -m benchmarks.cluster [SCENARIO]`."""
 
 from __future__ import annotations
 
@@ -45,21 +42,13 @@ HEAD_DOWN_S = 10.0
 
 @dataclass
 class LoadSession:
-    """A duplex session that sends one unit of silence per second.
+    """A duplex session that sends one unit of silence per second."""
 
-    Attributes:
-        seat: Seat that serves it.
-        latencies_s: From sending a unit to its result.
-        dropped: Units that were lost on the way, or that the server gave up.
-        has_ended: It ended by itself.
-        left_s: When it ended.
-    """
-
-    seat: str = ""
-    latencies_s: list[float] = field(default_factory=list)
-    dropped: int = 0
-    has_ended: bool = False
-    left_s: float | None = None
+    seat: str = ""  # seat that serves it
+    latencies_s: list[float] = field(default_factory=list)  # from sending a unit to its result
+    dropped: int = 0  # units that were lost on the way, or that the server gave up
+    has_ended: bool = False  # it ended by itself
+    left_s: float | None = None  # when it ended
     _unanswered_s: deque[float] = field(default_factory=deque)  # when each was sent
 
     @property

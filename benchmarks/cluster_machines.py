@@ -30,23 +30,13 @@ LOCAL = "127.0.0.1"
 
 @dataclass
 class Machine:
-    """One machine.
-
-    Attributes:
-        prefix: Prefix of a command that runs there.
-        link: Its network interface; empty where machines share an address.
-        gpus: GPUs that it announces.
-        is_front: It may run the gateway.
-        ray: Command that runs its raylet.
-    """
-
     name: str
     address: str
-    prefix: tuple[str, ...] = ()
-    link: str = ""
-    gpus: int = 0
-    is_front: bool = False
-    ray: subprocess.Popen[bytes] | None = None
+    prefix: tuple[str, ...] = ()  # prefix of a command that runs there
+    link: str = ""  # its network interface; empty where machines share an address
+    gpus: int = 0  # GPUs that it announces
+    is_front: bool = False  # it may run the gateway
+    ray: subprocess.Popen[bytes] | None = None  # command that runs its raylet
 
     def pids(self, word: str = "") -> list[int]:
         """Return the processes below the raylet's command whose command line contains `word`."""
@@ -69,16 +59,11 @@ class Machine:
 
 @dataclass
 class Machines:
-    """Makes machines, and runs the launcher on the one that runs the gateway.
+    """Makes machines, and runs the launcher on the one that runs the gateway."""
 
-    Attributes:
-        folder: Logs, the token and the data of all machines.
-        all: The first is the head.
-    """
-
-    folder: Path
+    folder: Path  # logs, the token and the data of all machines
     bridge: str
-    all: list[Machine] = field(default_factory=list)
+    all: list[Machine] = field(default_factory=list)  # the first is the head
 
     @property
     def front(self) -> Machine:

@@ -67,15 +67,11 @@ STAGE_OF = {
 
 
 class StageClock:
-    """Answers the requests of one conversation and measures their time.
-
-    Attributes:
-        seconds: by stage, since `begin`.
-    """
+    """Answers the requests of one conversation and measures their time."""
 
     def __init__(self, answers: Answers, wait: Callable[[], None] | None) -> None:
         """Measure an executor; `wait` synchronises with the device after each request."""
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # by stage, since `begin`
         self._answers = answers
         self._wait = wait
         self._forward = "prefill"
@@ -105,11 +101,7 @@ class StageClock:
 
 class Conversation:
     def __init__(self, rig: Rig, plan: Plan) -> None:
-        """Open the session, reserve its memory and feed the prompt.
-
-        Raises:
-            CacheFullError: the plan exceeds the model's context.
-        """
+        """Open the session and feed the prompt; CacheFullError if the plan exceeds the context."""
         self.rig = rig
         self.plan = plan
         self._scripted = ScriptedConversation(rig, plan.script, seed=plan.seed)
@@ -120,11 +112,7 @@ class Conversation:
         settle_memory()
 
     def run_unit(self, index: int) -> Unit:
-        """Run the script's next unit.
-
-        Raises:
-            BenchmarkError: the unit did not follow the script.
-        """
+        """Run the script's next unit; BenchmarkError if the unit did not follow the script."""
         scripted, clock, wait = self._scripted, self._clock, self.rig.wait
         device = self.rig.executor.device
         audio, frames = self._inputs.unit()
@@ -224,9 +212,8 @@ def measure_scenario(
 ) -> ScenarioResult:
     """Run and measure one conversation; `profile` is a file for one more round of its pattern.
 
-    Raises:
-        BenchmarkError: a unit did not follow the script.
-        CacheFullError: the plan exceeds the model's context.
+    BenchmarkError if a unit did not follow the script; CacheFullError if the plan exceeds the
+    model's context.
     """
     conversation = Conversation(rig, plan)
     try:
@@ -258,10 +245,7 @@ def _write_profile(conversation: Conversation, path: Path) -> None:
 
 
 def measure_preparation(rig: Rig, seed: int, times: int) -> dict[str, list[float]]:
-    """Return milliseconds until a session is ready, with a known and with a new voice.
-
-    `times` is the number of each, after one for warm-up.
-    """
+    """Return ms until a session is ready, by kind of voice: `times` of each, after a warm-up."""
     policy = UnitPolicy(rig.tokenizer.special, rig.executor.device)
     duplex = DuplexCapability(rig.config, rig.tokenizer, policy)
     inputs = Inputs(None, seed)

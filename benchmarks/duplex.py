@@ -1,8 +1,4 @@
-"""Measures duplex units: `python -m benchmarks.duplex --random-full --device cuda`.
-
-Decisions are scripted, work is real: units listen and speak in turn, each speaking unit says a
-fixed number of text tokens and one second of speech.
-"""
+"""Measures duplex units: `python -m benchmarks.duplex --random-full --device cuda`."""
 
 from __future__ import annotations
 
@@ -63,8 +59,6 @@ def _dtype(name: Dtype, device: torch.device) -> torch.dtype:
 
 
 class Kind(StrEnum):
-    """Input of a conversation."""
-
     OMNI = "omni"  # one picture a unit
     AUDIO = "audio"
     EARLY = "early"  # omni, with early audio
@@ -73,7 +67,6 @@ class Kind(StrEnum):
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
-        """Width and height of each unit's picture."""
         return None if self is Kind.AUDIO else PICTURE_SIZE
 
 
@@ -191,11 +184,7 @@ def main(
 
 
 def _scenario(text: str, plan: Plan) -> Plan:
-    """Read a scenario, such as omni:4096.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """Read a scenario, such as omni:4096; ValueError if it cannot be read."""
     name, _, length = text.partition(":")
     kind = Kind(name)
     script = replace(
@@ -208,11 +197,7 @@ def _scenario(text: str, plan: Plan) -> Plan:
 
 
 def _load(text: str, text_tokens: int, seed: int) -> DeviceLoad:
-    """Read a load, such as omni:all:1,8,64:20.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """Read a load, such as omni:all:1,8,64:20; ValueError if it cannot be read."""
     kind, speaking, sizes, seconds = text.split(":")
     if kind in (Kind.AHEAD, Kind.PAGES):
         raise ValueError("a load encodes its pictures with their units: ask for omni")

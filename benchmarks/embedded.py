@@ -1,9 +1,4 @@
-"""Gates of the cascade: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`.
-
-Runs the real parts behind the worker's views without sockets; memory and start use a real system.
-Natural voices ask, the cascade's own answers; Whisper tiny.en judges words, DNSMOS quality, and
-patterns the answers. A figure that is absent was not reached.
-"""
+"""Gates of the cascade: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`."""
 
 from __future__ import annotations
 
@@ -19,7 +14,6 @@ import typer
 from rich.console import Console
 
 from benchmarks.embedded_calls import measure_interruption, measure_turns
-from benchmarks.embedded_people import recorded
 from benchmarks.embedded_questions import (
     CLOSED,
     FACTS,
@@ -29,9 +23,9 @@ from benchmarks.embedded_questions import (
     SPOKEN,
     SPOKEN_CLOSED,
     WRITTEN,
+    Report,
 )
-from benchmarks.embedded_report import Report
-from benchmarks.embedded_speech import by_cascade, in_room, spoken, with_noise
+from benchmarks.embedded_speech import by_cascade, in_room, recorded, spoken, with_noise
 from benchmarks.embedded_system import measure_memory, measure_start
 from benchmarks.nano.judges import Dnsmos, word_errors
 from core.audio import FloatArray
@@ -88,7 +82,6 @@ async def measure_answers(parts: Parts, report: Report, folder: Path) -> None:
 
 
 async def measure_recognition(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors of the transcriber."""
     texts = [*SPOKEN_CLOSED, *OPEN]
     texts += [*texts[1:], texts[0]]  # once more, each in the next voice
     sounds = [in_room(samples) for samples in spoken(texts, folder)]
@@ -101,7 +94,6 @@ async def measure_recognition(parts: Parts, report: Report, folder: Path) -> Non
 
 
 async def measure_people(parts: Parts, report: Report, folder: Path) -> None:
-    """Word errors of the transcriber in a person's recordings."""
     asked = recorded(PEOPLE, 0, folder)
     texts, sounds = [text for text, _ in asked], [in_room(sound) for _, sound in asked]
     rate = await _error_rate(parts, texts, sounds)

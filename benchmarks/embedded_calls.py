@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.embedded_questions import OPEN, SPOKEN_CLOSED
-from benchmarks.embedded_report import Report
+from benchmarks.embedded_questions import OPEN, SPOKEN_CLOSED, Report
 from benchmarks.embedded_speech import by_cascade, room, spoken, with_noise
 from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView
@@ -32,18 +31,12 @@ ECHO_WORDS: Final = 6  # latest of the reply, played back as its echo
 
 @dataclass(frozen=True)
 class Unit:
-    """The result of one second of a call; times in seconds.
-
-    Attributes:
-        is_last: a complete reply ends with it.
-        first_sound_s: from the arrival of the second to its first audio, or else to its result.
-        spent_s: from the arrival of the second to its result.
-    """
+    """The result of one second of a call; times in seconds."""
 
     speaks: bool
-    is_last: bool = False
-    first_sound_s: float = 0.0
-    spent_s: float = 0.0
+    is_last: bool = False  # a complete reply ends with it
+    first_sound_s: float = 0.0  # from its arrival to its first audio, or else its result
+    spent_s: float = 0.0  # from the arrival of the second to its result
 
 
 class Call:

@@ -1,10 +1,14 @@
-"""What the embedded models are asked, and how the answers are marked."""
+"""What the embedded models are asked, how answers are marked, and figures with their limits."""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
+
+from rich.table import Table
 
 GOOD: Final = 2
 PARTLY: Final = 1
@@ -16,18 +20,12 @@ DISCLAIMER: Final = re.compile(r"\bas an ai\b")
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """A question without one right answer; patterns match answers in lower case.
-
-    Attributes:
-        good: what a good answer names.
-        topic: what an answer on the subject names; such an answer is partly good.
-        wrong: what makes an answer wrong.
-    """
+    """A question without one right answer; patterns match answers in lower case."""
 
     text: str
-    good: str
-    topic: str = ""
-    wrong: str = r"(?!)"
+    good: str  # what a good answer names
+    topic: str = ""  # what an answer on the subject names; such an answer is partly good
+    wrong: str = r"(?!)"  # what makes an answer wrong
 
     def points(self, answer: str) -> int:
         """Return 2 for a good answer, 1 for a partly good one, 0 for a wrong or useless one.
@@ -324,33 +322,44 @@ WRITTEN: Final = (
     ),
 )
 OPEN: Final = tuple(question.text for question in SPOKEN)
-NAMES: Final = (
-    "Anna",
-    "Peter",
-    "Maria",
-    "David",
-    "Laura",
-    "Thomas",
-    "Julia",
-    "Simon",
-    "Emma",
-    "Oliver",
-)
-PLACES: Final = (
-    "Berlin",
-    "Madrid",
-    "Oslo",
-    "Boston",
-    "Vienna",
-    "Chicago",
-    "Dublin",
-    "Lisbon",
-    "Prague",
-    "Toronto",
-)
+NAMES: Final = "Anna Peter Maria David Laura Thomas Julia Simon Emma Oliver".split()
+PLACES: Final = "Berlin Madrid Oslo Boston Vienna Chicago Dublin Lisbon Prague Toronto".split()
 # What is told, what is asked four turns later, and the word that the answer contains.
 FACTS: Final = (
     *((f"Hello, my name is {name}.", "What is my name?", name) for name in NAMES),
     *((f"I live in {place}.", "Which city do I live in?", place) for place in PLACES),
 )
 FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What is two plus three?")
+
+
+@dataclass
+class Report:
+    """Figures with their limits, and the answers."""
+
+    figures: dict[str, float] = field(default_factory=dict)  # shares 0 to 1, times in s
+    # By name: the limit, and whether it is an upper one.
+    limits: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    cases: dict[str, int] = field(default_factory=dict)  # by name: number of cases
+    answers: list[tuple[str, str]] = field(default_factory=list)  # questions and answers
+    points: dict[str, int] = field(default_factory=dict)  # of open questions
+
+    def add(self, name: str, figure: float, limit: float, cases: int, *, is_most: bool) -> None:
+        self.figures[name] = round(figure, 4)
+        self.limits[name] = limit, is_most
+        self.cases[name] = cases
+
+    def is_reached(self, name: str) -> bool:
+        limit, is_most = self.limits[name]
+        return self.figures[name] <= limit if is_most else self.figures[name] >= limit
+
+    def table(self) -> Table:
+        table = Table("gate", "limit", "measured", "cases", "")
+        for name, figure in self.figures.items():
+            limit, is_most = self.limits[name]
+            mark = "reached" if self.is_reached(name) else "NOT REACHED"
+            sign, cases = "≤" if is_most else "≥", self.cases[name]
+            table.add_row(name, f"{sign} {limit:g}", f"{figure:g}", f"{cases}", mark)
+        return table
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(vars(self), indent=1, ensure_ascii=False), encoding="utf8")

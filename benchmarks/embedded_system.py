@@ -14,7 +14,7 @@ from typing import Final
 
 import httpx
 
-from benchmarks.embedded_report import Report
+from benchmarks.embedded_questions import Report
 from benchmarks.embedded_speech import in_room
 from benchmarks.launched import ASK_S, LaunchedSystem, Plan, wait_until
 from benchmarks.processes import PROC, family

@@ -1,8 +1,4 @@
-"""The gateway's longest stall while clients flood it: `python -m benchmarks.floods`.
-
-The gateway runs in this process, its client in another. A heartbeat in the event loop measures the
-processor time between two beats, so that a busy machine does not count as a stall.
-"""
+"""The gateway's longest stall while clients flood it: `python -m benchmarks.floods`."""
 
 from __future__ import annotations
 
@@ -79,7 +75,6 @@ def bombs() -> Iterator[bytes]:
 
 
 def chunks() -> Iterator[bytes]:
-    """Yield a body in chunks of one byte."""
     yield f"POST /api/chat HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     while True:
         yield b"1\r\nx\r\n" * 2_000
@@ -164,7 +159,6 @@ def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> 
 
 
 async def stall_of(name: str, client: asyncio.subprocess.Process) -> float:
-    """Return the longest stall during one kind of flood, in ms."""
     assert client.stdin and client.stdout
     client.stdin.write(f"{name}\n".encode())
     ended = asyncio.ensure_future(client.stdout.readline())
@@ -178,7 +172,6 @@ async def stall_of(name: str, client: asyncio.subprocess.Process) -> float:
 
 
 async def measured(folder: Path, names: list[str]) -> dict[str, float]:
-    """Return the longest stall during each kind of flood, in ms."""
     settings = Settings.model_validate({"service": {"data_dir": folder, "https": False}})
     app = create_app(settings, NO_WORKER)
     connections = app.state.gateway.connections

@@ -1,7 +1,4 @@
-"""Lower bounds of the time of each stage: bytes to read, or operations to compute.
-
-Bandwidth and matmul rates are measured; sizes are those of the loaded weights.
-"""
+"""Lower bounds of the time of each stage: bytes to read, or operations to compute."""
 
 from __future__ import annotations
 
@@ -31,17 +28,9 @@ FLOW_BRANCHES = 2  # with and without condition; the same weights
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of the device.
-
-    Attributes:
-        bytes_per_s: memory bandwidth, reads and writes of a large copy.
-        flops_per_s: in the model's dtype.
-        vocoder_flops_per_s: in the vocoder's dtype.
-    """
-
-    bytes_per_s: float
-    flops_per_s: float
-    vocoder_flops_per_s: float
+    bytes_per_s: float  # memory bandwidth, reads and writes of a large copy
+    flops_per_s: float  # in the model's dtype
+    vocoder_flops_per_s: float  # in the vocoder's dtype
 
     def pass_ms(self, read_bytes: float, flops: float = 0.0) -> float:
         """Return the lower bound of one pass over weights."""
@@ -75,10 +64,7 @@ def _best_s(work: Callable[[], Tensor], device: torch.device) -> float:
 def stage_floors(
     rig: Rig, plan: Plan, rates: Rates, cache_tokens: float, kinds: Iterable[str]
 ) -> dict[str, dict[str, float]]:
-    """Return lower bounds in milliseconds by kind of unit, see `Unit.kind`, and by stage.
-
-    `cache_tokens` is the mean KV cache length.
-    """
+    """Return lower bounds, ms, by kind of unit and stage; `cache_tokens` is the cache's mean."""
     model, store = rig.executor.model, rig.executor.llm_store
     layers, head = module_bytes(model.llm.model.layers), module_bytes(model.llm.lm_head)
     cached = cache_tokens * cached_bytes(store.shape, store.pool.dtype)

@@ -1,15 +1,12 @@
-"""Writes a checkpoint of the published size: `python -m benchmarks.full_checkpoint OUT`.
-
-Its weights are random and arranged like the tiny checkpoint's, so that it listens, speaks and
-stops; for measurements of the whole service without a download.
-"""
+"""Writes a checkpoint of the published size: `python -m benchmarks.full_checkpoint OUT`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -28,42 +25,32 @@ SHARD_BYTES = 5_000_000_000  # about what a published file holds
 Json = dict[str, Any]  # Any: a configuration file is JSON
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Deviations from the published sizes.
-
-    Attributes:
-        changes: values for `config.json` by name, `part.name` inside a nested object.
-        has_tiny_voice: vocoder and voice encoders are the tiny checkpoint's.
-        shard_bytes: largest file, unless a single tensor is larger.
-    """
-
-    changes: Mapping[str, object] = field(default_factory=dict)
-    has_tiny_voice: bool = False
-    shard_bytes: int = SHARD_BYTES
-
-
 def write_full_checkpoint(
-    folder: Path, device: torch.device, seed: int = 0, sizes: Sizes | None = None
+    folder: Path,
+    device: torch.device,
+    seed: int = 0,
+    changes: Mapping[str, object] = MappingProxyType({}),
+    *,
+    has_tiny_voice: bool = False,
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write a checkpoint in the published layout and with the published ids of control tokens.
 
-    Weights are drawn on the device; `sizes` are by default the published ones.
-
-    Raises:
-        FileExistsError: the folder is not empty.
+    Weights are drawn on the device. `changes` are other values for `config.json` by name,
+    `part.name` inside a nested object; with a tiny voice vocoder and voice encoders are the tiny
+    checkpoint's. A file is larger than `shard_bytes` only for a single tensor. FileExistsError if
+    the folder is not empty.
     """
-    sizes = sizes or Sizes()
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    config = full_config(sizes.changes)
+    config = full_config(changes)
     vocabulary = _padded(train_vocabulary(), config.vocab_size)
     MiniCPMOProcessor.of(make_tokenizer(vocabulary)).save_pretrained(folder)
     with device:
-        write_assets(folder, seed, has_published_size=not sizes.has_tiny_voice)
+        write_assets(folder, seed, has_published_size=not has_tiny_voice)
         model = tiny_model(config, vocabulary, seed)
-    model.save_pretrained(folder, max_shard_size=sizes.shard_bytes)
+    model.save_pretrained(folder, max_shard_size=shard_bytes)
 
 
 def _padded(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
@@ -74,7 +61,7 @@ def _padded(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
 
 
 def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
-    """Return the published configuration with `Sizes.changes`, marked as of random weights."""
+    """Return the published configuration with changes, marked as of random weights."""
     values: Json = {"model_variant": VARIANT}
     for path, value in changes.items():
         part, _, name = path.rpartition(".")

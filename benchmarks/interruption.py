@@ -1,9 +1,4 @@
-"""Interruption latency of OpenAI's protocols: `python -m benchmarks.interruption`.
-
-Starts a gateway and a worker with the fake backend, and speaks over its replies through real
-sockets in pieces of 20 ms, like a microphone. The client plays audio as it arrives; the result is
-the time from the onset of speech to the last audible sample.
-"""
+"""Interruption latency of OpenAI's protocols: `python -m benchmarks.interruption`."""
 
 from __future__ import annotations
 
@@ -74,16 +69,11 @@ class Microphone:
 
 
 class Player:
-    """The client's loudspeaker: plays audio on arrival, or after audio that still plays.
-
-    Attributes:
-        begun_s: when the first audible sample began.
-        audible_until_s: when the last one ended.
-    """
+    """The client's loudspeaker: plays audio on arrival, or after audio that still plays."""
 
     def __init__(self) -> None:
-        self.begun_s: float | None = None
-        self.audible_until_s = 0.0
+        self.begun_s: float | None = None  # when the first audible sample began
+        self.audible_until_s = 0.0  # when the last one ended
         self._until_s = 0.0
 
     def play(self, text: str) -> None:

@@ -47,18 +47,11 @@ Pages = tuple[Tensor, Tensor | None]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of a decoder layer, or the head.
-
-    Attributes:
-        is_gated: a gated product after a norm.
-        adds: the output is added to the residual stream; otherwise the input is normalised.
-    """
-
     name: str
     columns: int
     inputs: int
-    is_gated: bool = False
-    adds: bool = False
+    is_gated: bool = False  # a gated product after a norm
+    adds: bool = False  # to the residual stream; otherwise the input is normalised
 
     def weight(self) -> Tensor:
         rows = 2 * self.columns if self.is_gated else self.columns
@@ -110,55 +103,6 @@ def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> 
     )
 
 
-class DecoderStep:
-    """Weights of a decoder and memory for its KV cache.
-
-    Attributes:
-        weight_bytes: read by each step.
-    """
-
-    def __init__(self, shape: DecoderConfig, head_columns: int) -> None:
-        self.shape = shape
-        self._products = products(shape, head_columns)
-        layers = shape.num_hidden_layers
-        self._layers = [
-            {name: self._products[name].weight() for name in self._products if name != "head"}
-            for _ in range(layers)
-        ]
-        self._head = self._products["head"].weight()
-        self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
-        norm = torch.randn(shape.head_dim, device="cuda", dtype=DTYPE)
-        self._head_norms = (norm, norm) if shape.has_qk_norm else None
-        angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
-        self._cos, self._sin = angles.cos(), angles.sin()
-        weights = [weight for layer in self._layers for weight in layer.values()]
-        self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
-
-    def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
-        shape = self.shape
-        kv_heads, d = shape.num_key_value_heads, shape.head_dim
-        size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)
-        layers = (
-            torch.randn(size, device="cuda", dtype=DTYPE) for _ in range(shape.num_hidden_layers)
-        )
-        return [encode_rows(layer) if has_codes else (layer, None) for layer in layers]
-
-    def attend(self, qkv: Tensor, row_map: RowMap, pages: Pages) -> Tensor:
-        eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
-        return attend(qkv, self._head_norms, eps, tables, row_map, *pages)
-
-    def run(self, rows: Tensor, row_map: RowMap, cache: list[Pages]) -> Tensor:
-        """Run rows [M, width] through all layers and the head."""
-        eps, norm, each = self.shape.rms_norm_eps, self._norm, self._products
-        for weights, pages in zip(self._layers, cache, strict=True):
-            qkv = each["qkv"].run(rows, norm, eps, weights["qkv"], rows)
-            mixed = self.attend(qkv, row_map, pages)
-            rows = each["out"].run(mixed, norm, eps, weights["out"], rows)
-            inner = each["gate_up"].run(rows, norm, eps, weights["gate_up"], rows)
-            rows = each["down"].run(inner, norm, eps, weights["down"], rows)
-        return each["head"].run(rows, norm, eps, self._head, rows)
-
-
 def pages_bytes(cache: list[Pages]) -> int:
     return sum(part.nbytes for pages in cache for part in pages if part is not None)
 
@@ -189,21 +133,12 @@ def replay_us(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured time of one operation.
-
-    Attributes:
-        tokens: length of each sequence; 0 if irrelevant.
-        floor_us: the bytes that must be read, at copy bandwidth.
-        us: measured.
-        library_us: the same in the library; None if not measured.
-    """
-
     name: str
     rows: int
-    tokens: int
-    floor_us: float
-    us: float
-    library_us: float | None
+    tokens: int  # length of each sequence; 0 if irrelevant
+    floor_us: float  # the bytes that must be read, at copy bandwidth
+    us: float  # measured
+    library_us: float | None  # the same in the library; None if not measured
 
     def cells(self) -> list[str]:
         library = "" if self.library_us is None else f"{self.library_us:.1f}"
@@ -212,28 +147,65 @@ class Timing:
         return [self.name, str(self.rows), str(self.tokens or ""), *numbers]
 
 
-class Measured:
-    """Measures one decoder, whose head has `head_columns` outputs."""
+class Decoder:
+    """A decoder, whose head has `head_columns` outputs, and the times of its operations."""
 
     def __init__(
         self, name: str, shape: DecoderConfig, head_columns: int, bytes_per_us: float
     ) -> None:
-        self.name, self.shape, self.head_columns = name, shape, head_columns
-        self.bytes_per_us = bytes_per_us
+        self.name, self.shape, self.bytes_per_us = name, shape, bytes_per_us
+        self._products = products(shape, head_columns)
+        layers = shape.num_hidden_layers
+        self._layers = [
+            {name: self._products[name].weight() for name in self._products if name != "head"}
+            for _ in range(layers)
+        ]
+        self._head = self._products["head"].weight()
+        self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
+        norm = torch.randn(shape.head_dim, device="cuda", dtype=DTYPE)
+        self._head_norms = (norm, norm) if shape.has_qk_norm else None
+        angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
+        self._cos, self._sin = angles.cos(), angles.sin()
+        weights = [weight for layer in self._layers for weight in layer.values()]
+        # Read by each step.
+        self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
+
+    def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
+        shape = self.shape
+        kv_heads, d = shape.num_key_value_heads, shape.head_dim
+        size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)
+        layers = (
+            torch.randn(size, device="cuda", dtype=DTYPE) for _ in range(shape.num_hidden_layers)
+        )
+        return [encode_rows(layer) if has_codes else (layer, None) for layer in layers]
+
+    def attend(self, qkv: Tensor, row_map: RowMap, pages: Pages) -> Tensor:
+        eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
+        return attend(qkv, self._head_norms, eps, tables, row_map, *pages)
+
+    def run(self, rows: Tensor, row_map: RowMap, cache: list[Pages]) -> Tensor:
+        """Run rows [M, width] through all layers and the head."""
+        eps, norm, each = self.shape.rms_norm_eps, self._norm, self._products
+        for weights, pages in zip(self._layers, cache, strict=True):
+            qkv = each["qkv"].run(rows, norm, eps, weights["qkv"], rows)
+            mixed = self.attend(qkv, row_map, pages)
+            rows = each["out"].run(mixed, norm, eps, weights["out"], rows)
+            inner = each["gate_up"].run(rows, norm, eps, weights["gate_up"], rows)
+            rows = each["down"].run(inner, norm, eps, weights["down"], rows)
+        return each["head"].run(rows, norm, eps, self._head, rows)
 
     def measure(self) -> Iterator[Timing]:
-        for product in products(self.shape, self.head_columns).values():
-            yield from self._products(product)
-        step = DecoderStep(self.shape, self.head_columns)
+        for product in self._products.values():
+            yield from self._alone(product)
         tokens = STEP_TOKENS[self.name]
         for rows in STEP_ROWS:
-            yield self._step(step, rows, 1, tokens)
-            yield self._attention(step, rows, 1, tokens)
+            yield self._step(rows, 1, tokens)
+            yield self._attention(rows, 1, tokens)
         if self.shape.max_position_embeddings >= LONG_TOKENS:
-            yield self._step(step, 1, PREFILL_ROWS, LONG_TOKENS)
-            yield self._attention(step, 1, PREFILL_ROWS, LONG_TOKENS)
+            yield self._step(1, PREFILL_ROWS, LONG_TOKENS)
+            yield self._attention(1, PREFILL_ROWS, LONG_TOKENS)
 
-    def _products(self, product: Product) -> Iterator[Timing]:
+    def _alone(self, product: Product) -> Iterator[Timing]:
         first = product.weight()
         others = range(min(int(ROTATED_BYTES // first.nbytes), self.shape.num_hidden_layers - 1))
         weights = [first, *(product.weight() for _ in others)]
@@ -261,41 +233,34 @@ class Measured:
             )
 
     def caches(self) -> Iterator[Timing]:
-        step = DecoderStep(self.shape, self.head_columns)
         for tokens in CACHE_TOKENS:
             for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):
                 for has_codes in (False, True):
-                    yield self._attention(step, rows, 1, tokens, has_codes=has_codes)
+                    yield self._attention(rows, 1, tokens, has_codes=has_codes)
             for has_codes in (False, True):
-                yield self._attention(step, 1, PREFILL_ROWS, tokens, has_codes=has_codes)
+                yield self._attention(1, PREFILL_ROWS, tokens, has_codes=has_codes)
 
     def _attention(
-        self,
-        step: DecoderStep,
-        sequences: int,
-        rows: int,
-        tokens: int,
-        *,
-        has_codes: bool = False,
+        self, sequences: int, rows: int, tokens: int, *, has_codes: bool = False
     ) -> Timing:
         row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
-        cache = step.cache(row_map, has_codes=has_codes)
+        cache = self.cache(row_map, has_codes=has_codes)
         shape = self.shape
         columns = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
         qkv = torch.randn(sequences * rows, columns, device="cuda", dtype=DTYPE)
-        us = replay_us(lambda: [step.attend(qkv, row_map, pages) for pages in cache])
+        us = replay_us(lambda: [self.attend(qkv, row_map, pages) for pages in cache])
         name = f"{self.name} attention" + (", codes" if has_codes else "")
         name += "" if rows == 1 else ", prefill"
         layers = shape.num_hidden_layers
         floor_us = pages_bytes(cache) / layers / self.bytes_per_us
         return Timing(name, sequences * rows, tokens, floor_us, us / layers, None)
 
-    def _step(self, step: DecoderStep, sequences: int, rows: int, tokens: int) -> Timing:
+    def _step(self, sequences: int, rows: int, tokens: int) -> Timing:
         row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
-        cache = step.cache(row_map)
+        cache = self.cache(row_map)
         x = torch.randn(sequences * rows, self.shape.hidden_size, device="cuda", dtype=DTYPE)
-        us = replay_us(lambda: step.run(x, row_map, cache))
-        floor_us = (step.weight_bytes + pages_bytes(cache)) / self.bytes_per_us
+        us = replay_us(lambda: self.run(x, row_map, cache))
+        floor_us = (self.weight_bytes + pages_bytes(cache)) / self.bytes_per_us
         name = f"{self.name} step" if rows == 1 else f"{self.name} pass, prefill"
         return Timing(name, sequences * rows, tokens, floor_us, us, None)
 
@@ -324,10 +289,11 @@ def main(
     found: list[Timing] = []
     for name, (shape, head_columns) in shapes.items():
         if decoder in (name, "both"):
-            measured = Measured(name, shape, head_columns, bytes_per_us)
+            measured = Decoder(name, shape, head_columns, bytes_per_us)
             timings = list(measured.caches() if caches else measured.measure())
             print(format_table(header, [timing.cells() for timing in timings]), flush=True)
             found += timings
+            del measured  # frees its weights
             torch.cuda.empty_cache()
     write_json(json_file, {"bytes_per_s": rates.bytes_per_s, "timings": found})
 

@@ -47,11 +47,7 @@ class NotReachedError(RuntimeError):
 def wait_until(
     what: str, is_true: Callable[[], object], limit_s: float, poll_s: float = POLL_S
 ) -> float:
-    """Poll until `is_true`; return the seconds it took.
-
-    Raises:
-        NotReachedError: It was not true in time; the message has `what`.
-    """
+    """Poll until `is_true`, and return the seconds; NotReachedError with `what` if not in time."""
     began_s = time.monotonic()
     while not is_true():
         if time.monotonic() - began_s > limit_s:
@@ -75,30 +71,18 @@ def free_ports(count: int) -> int:
 
 
 class Device(StrEnum):
-    """Device of the workers."""
-
     CPU = "cpu"
     CUDA = "cuda"
 
 
 @dataclass
 class Plan:
-    """Configuration of a system.
-
-    Attributes:
-        backend: "real", by default with the toy checkpoint, or "fake".
-        config: Sections of the configuration that override the defaults.
-        command: Of the launcher; flags are appended.
-        variables: Environment variables to add.
-        device: Of the workers; on the CPU they see no GPU.
-    """
-
     workers: int = 1
-    backend: str = "fake"
-    config: dict[str, Json] = field(default_factory=dict)
-    command: Sequence[str] = (sys.executable, "-m", "launcher")
-    variables: dict[str, str] = field(default_factory=dict)
-    device: Device = Device.CPU
+    backend: str = "fake"  # "real", by default with the toy checkpoint, or "fake"
+    config: dict[str, Json] = field(default_factory=dict)  # sections over the defaults
+    command: Sequence[str] = (sys.executable, "-m", "launcher")  # flags are appended
+    variables: dict[str, str] = field(default_factory=dict)  # environment variables to add
+    device: Device = Device.CPU  # of the workers; on the CPU they see no GPU
     start_limit_s: float = START_LIMIT_S
 
 
@@ -146,11 +130,7 @@ class LaunchedSystem:
     # --- start and stop ---
 
     def start(self) -> None:
-        """Start, and wait until it is ready.
-
-        Raises:
-            NotReachedError: It is not ready in time, or has ended.
-        """
+        """Start, and wait until it is ready; NotReachedError if it is not in time, or has ended."""
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
         variables = {MARK: self._mark}
@@ -206,7 +186,6 @@ class LaunchedSystem:
 
     @property
     def printed(self) -> str:
-        """The launcher's output."""
         return self._printed.read_text(encoding="utf8")
 
     @property
@@ -237,7 +216,6 @@ class LaunchedSystem:
         return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
 
     def get(self, path: str) -> Json:
-        """Return a JSON response of the gateway; raises on an error status."""
         return _get(f"{self.url}{path}")
 
     def worker_health(self, index: int) -> Json:
@@ -257,11 +235,7 @@ class LaunchedSystem:
         return all(health["worker_status"] == "idle" for health in healths)
 
     def wait_until_idle(self, limit_s: float) -> None:
-        """Wait until the queue is empty and every worker idle.
-
-        Raises:
-            NotReachedError: The queue or a worker is still busy.
-        """
+        """Wait until the queue is empty and every worker idle; NotReachedError if not in time."""
         wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s, ASK_S)
 
 

@@ -36,50 +36,25 @@ result."""
 
 @dataclass(frozen=True)
 class Script:
-    """Input of one client.
-
-    Attributes:
-        sounds: text of each unit's `audio_chunk`.
-        picture: text of a `video_frame` sent ahead of every unit; none if empty.
-        begin_s: phase within a second at which units are complete, 0 to 1.
-        patience_s: longest wait for a worker's slot.
-    """
-
-    sounds: Sequence[str]
-    picture: str = ""
-    begin_s: float = 0.0
-    patience_s: float = PLACE_LIMIT_S
+    sounds: Sequence[str]  # text of each unit's `audio_chunk`
+    picture: str = ""  # text of a `video_frame` sent ahead of every unit; none if empty
+    begin_s: float = 0.0  # phase within a second at which units are complete, 0 to 1
+    patience_s: float = PLACE_LIMIT_S  # longest wait for a worker's slot
 
 
 @dataclass
 class Session:
-    """Measurements of one client.
-
-    Attributes:
-        latencies_s: from sending a unit to its whole answer, in order.
-        dropped: units that the server dropped because of a backlog.
-        sent_late_s: largest delay of the client itself in sending a unit.
-        waited_s: from connecting to getting a worker's slot.
-        prepared_s: from then until the session was prepared.
-        speaking_s: latencies of the units in which the model spoke.
-        stages_ms: durations of each unit by stage, in the order of `latencies_s`.
-        received_s: duration of the received audio.
-        slices: picture slices that the model encoded.
-        warnings: codes, in order.
-        problem: error that ended the session; empty if none.
-    """
-
-    latencies_s: list[float] = field(default_factory=list)
-    dropped: int = 0
-    sent_late_s: float = 0.0
-    waited_s: float = 0.0
-    prepared_s: float = 0.0
-    speaking_s: list[float] = field(default_factory=list)
-    stages_ms: list[dict[str, float]] = field(default_factory=list)
-    received_s: float = 0.0
-    slices: int = 0
-    warnings: list[str] = field(default_factory=list)
-    problem: str = ""
+    latencies_s: list[float] = field(default_factory=list)  # from a unit to its whole answer
+    dropped: int = 0  # units that the server dropped because of a backlog
+    sent_late_s: float = 0.0  # largest delay of the client itself in sending a unit
+    waited_s: float = 0.0  # from connecting to getting a worker's slot
+    prepared_s: float = 0.0  # from then until the session was prepared
+    speaking_s: list[float] = field(default_factory=list)  # of units in which the model spoke
+    stages_ms: list[dict[str, float]] = field(default_factory=list)  # of each unit, by stage
+    received_s: float = 0.0  # duration of the received audio
+    slices: int = 0  # picture slices that the model encoded
+    warnings: list[str] = field(default_factory=list)  # codes, in order
+    problem: str = ""  # error that ended the session; empty if none
 
     @property
     def settled(self) -> int:
@@ -118,9 +93,7 @@ async def prepared(
     """Open a prepared session for the block; `session` receives the durations.
 
     With `is_queued` the server is a gateway, which is waited for `patience_s` at most.
-
-    Raises:
-        ProtocolError: the server refuses, or has no slot in time.
+    ProtocolError if the server refuses, or has no slot in time.
     """
     session = session or Session()
     loop = asyncio.get_running_loop()
@@ -144,11 +117,7 @@ async def prepared(
 
 
 async def until(socket: ClientConnection, kind: str) -> None:
-    """Read until a message of one type.
-
-    Raises:
-        ProtocolError: an error arrived instead.
-    """
+    """Read until a message of one type; ProtocolError if an error arrived instead."""
     while True:
         message = json.loads(await socket.recv())
         if message["type"] == kind:
@@ -158,7 +127,6 @@ async def until(socket: ClientConnection, kind: str) -> None:
 
 
 async def leave(socket: ClientConnection) -> None:
-    """End a session in order."""
     await socket.send(json.dumps({"type": "stop"}))
     async with asyncio.timeout(LAST_LIMIT_S):
         await until(socket, "stopped")
@@ -218,11 +186,7 @@ async def _read(
 
 
 async def visit(url: str, chunk: str) -> None:
-    """Open a session, send one unit and close it.
-
-    Raises:
-        ProtocolError: the server refuses.
-    """
+    """Open a session, send one unit and close it; ProtocolError if the server refuses."""
     async with prepared(url) as socket:
         await socket.send(chunk)
         async with asyncio.timeout(LAST_LIMIT_S):

@@ -1,9 +1,4 @@
-"""A long conversation in a real browser: `python -m benchmarks.pages_soak`.
-
-Headless Chromium uses the voice-call page with workers of the fake backend, over a network with
-jitter. It counts gaps in the playback, as reported by the page and by a meter at the output, and
-samples the page's memory every minute.
-"""
+"""A long conversation in a real browser: `python -m benchmarks.pages_soak`."""
 
 from __future__ import annotations
 
@@ -24,9 +19,9 @@ import typer
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks import processes
-from benchmarks.jitter_relay import JitterRelay
-from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.launched import HOST, LaunchedSystem, Plan, free_ports
 from benchmarks.page_tap import METER, TAP
+from benchmarks.relay import running
 from benchmarks.summary import (
     BYTES_PER_MIB,
     MS_PER_S,
@@ -60,19 +55,12 @@ START_LIMIT_MS = 60_000
 
 @dataclass(frozen=True)
 class PageMemory:
-    """Memory of the page after a garbage collection.
+    """Memory of the page after a garbage collection."""
 
-    Attributes:
-        minute: since the start of the conversation.
-        heap_bytes: objects of the page's scripts, including buffers.
-        nodes: DOM nodes in memory.
-        gaps: reported by the page so far.
-    """
-
-    minute: float
-    heap_bytes: int
-    nodes: int
-    gaps: int
+    minute: float  # since the start of the conversation
+    heap_bytes: int  # objects of the page's scripts, including buffers
+    nodes: int  # DOM nodes in memory
+    gaps: int  # reported by the page so far
 
 
 @dataclass
@@ -80,14 +68,10 @@ class GapMeter:
     """Finds gaps in the samples of the meter.
 
     Gaps are measured in audio time, since the clock jumps when the audio thread is delayed.
-
-    Attributes:
-        gaps_ms: (position, duration) of every silence within a turn.
-        audible_ms: audible time in total.
     """
 
-    gaps_ms: list[tuple[float, float]] = field(default_factory=list)
-    audible_ms: float = 0.0
+    gaps_ms: list[tuple[float, float]] = field(default_factory=list)  # position, duration
+    audible_ms: float = 0.0  # audible time in total
     _last_ms: float | None = None
 
     def add(self, blocks: Sequence[tuple[float, float]], block_ms: float = 10.0) -> None:
@@ -103,13 +87,13 @@ class GapMeter:
 
 
 class Reports:
-    """Gaps reported by the page; filled from the relay's thread."""
+    """Gaps reported by the page, in what it sends."""
 
     def __init__(self) -> None:
         self.received: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
 
-    def __call__(self, text: str) -> None:
-        if '"client_diagnostic"' in text:
+    def __call__(self, text: str | bytes) -> None:
+        if isinstance(text, str) and '"client_diagnostic"' in text:
             self.received.append((time.monotonic(), json.loads(text)["metrics"]))
 
     def gaps_after(self, since_s: float) -> list[dict[str, Any]]:
@@ -122,7 +106,6 @@ class Reports:
 
 
 def write_hiss(path: Path) -> Path:
-    """Write the input of the fake microphone: background noise."""
     samples = np.random.default_rng(0).standard_normal(HISS_S * MICROPHONE_RATE_HZ) * HISS_LEVEL
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -143,16 +126,17 @@ def plan() -> Plan:
 
 
 def find_chromium() -> str:
-    """Return the path of Chromium.
-
-    Raises:
-        typer.BadParameter: it is not installed.
-    """
+    """Return the path of Chromium; typer.BadParameter if it is not installed."""
     script = PROJECT_ROOT / "scripts" / "find_chromium.sh"
     done = subprocess.run([script, "--look-only"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise typer.BadParameter(done.stderr.strip())
     return done.stdout.strip()
+
+
+def relay_command(port: int, target_port: int, jitter_ms: float) -> list[str]:
+    jitter_s = jitter_ms / MS_PER_S
+    return ["-m", "benchmarks.tcp_relay", str(port), str(target_port), str(jitter_s)]
 
 
 def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
@@ -183,11 +167,7 @@ def begin(page: Page, url: str) -> None:
 def converse(
     page: Page, minutes: float, reports: Reports
 ) -> tuple[list[PageMemory], GapMeter, float]:
-    """Run the conversation.
-
-    Returns:
-        The memory each minute, the meter after the warm-up, and the start of that (monotonic).
-    """
+    """Return the memory each minute, the meter after the warm-up, and its start (monotonic)."""
     session = page.context.new_cdp_session(page)
     began_s = time.monotonic()
     settled_s = began_s + SETTLING_S
@@ -219,19 +199,13 @@ def verdicts_of(
 ) -> list[Verdict]:
     reported = reports.gaps_after(settled_s)
     # The fake speaks three seconds of five.
-    expected_ms = 0.5 * (minutes * SAMPLE_S - SETTLING_S - LISTEN_S) * MS_PER_S
+    expected_s = 0.5 * (minutes * SAMPLE_S - SETTLING_S - LISTEN_S)
+    sound_s, gaps = meter.audible_ms / MS_PER_S, meter.gaps_ms
+    within = f"{len(gaps)} within turns, {sound_s:.0f} s of sound"
     verdicts = [
         Verdict("reported gaps", not reported, f"{len(reported)} after {SETTLING_S:g} s"),
-        Verdict(
-            "measured gaps",
-            not meter.gaps_ms,
-            f"{len(meter.gaps_ms)} within turns, {meter.audible_ms / MS_PER_S:.0f} s of sound",
-        ),
-        Verdict(
-            "sound",
-            meter.audible_ms >= expected_ms,
-            f"{meter.audible_ms / MS_PER_S:.0f} s, at least {expected_ms / MS_PER_S:.0f}",
-        ),
+        Verdict("measured gaps", not gaps, within),
+        Verdict("sound", sound_s >= expected_s, f"{sound_s:.0f} s, at least {expected_s:.0f}"),
     ]
     warm = samples[round(len(samples) * WARM_UP_SHARE) :]
     half = len(warm) // 2
@@ -240,15 +214,11 @@ def verdicts_of(
             median(values[half:]) - median(values[:half])
             for values in ([each.heap_bytes for each in warm], [each.nodes for each in warm])
         )
-        limit = f"at most {MOST_GROWN_BYTES / BYTES_PER_MIB:g} MiB"
-        verdicts += [
-            Verdict(
-                "heap", grown <= MOST_GROWN_BYTES, f"{grown / BYTES_PER_MIB:+.2f} MiB, {limit}"
-            ),
-            Verdict(
-                "nodes", nodes <= MOST_GROWN_NODES, f"{nodes:+.0f}, at most {MOST_GROWN_NODES}"
-            ),
-        ]
+        most_mib = MOST_GROWN_BYTES / BYTES_PER_MIB
+        heap = f"{grown / BYTES_PER_MIB:+.2f} MiB, at most {most_mib:g} MiB"
+        held = f"{nodes:+.0f}, at most {MOST_GROWN_NODES}"
+        verdicts.append(Verdict("heap", grown <= MOST_GROWN_BYTES, heap))
+        verdicts.append(Verdict("nodes", nodes <= MOST_GROWN_NODES, held))
     return verdicts
 
 
@@ -258,12 +228,11 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
 ) -> None:
     """Run a long conversation in a browser; exits with 1 if a condition is not met."""
-    chromium = find_chromium()
-    reports = Reports()
+    chromium, reports, port = find_chromium(), Reports(), free_ports(1)
     with (
         tempfile.TemporaryDirectory() as folder,
         LaunchedSystem(Path(folder), plan()) as system,
-        JitterRelay(system.port, jitter_ms / MS_PER_S, reports) as relay,
+        running("the relay", relay_command(port, system.port, jitter_ms), port),
         sync_playwright() as playwright,
     ):
         hiss = write_hiss(Path(folder) / "hiss.wav")
@@ -279,7 +248,8 @@ def main(
         )
         # The meter is not the page's own, so the page's policy would not let it in.
         page = browser.new_context(bypass_csp=True, reduced_motion="reduce").new_page()
-        begin(page, f"http://127.0.0.1:{relay.port}")
+        page.on("websocket", lambda socket: socket.on("framesent", reports))
+        begin(page, f"http://{HOST}:{port}")
         samples, meter, settled_s = converse(page, minutes, reports)
         browser.close()
     verdicts = verdicts_of(samples, meter, reports, settled_s, minutes)

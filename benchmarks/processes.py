@@ -54,7 +54,6 @@ def family(pid: int) -> list[int]:
 
 
 def listening_ports() -> set[int]:
-    """Return all TCP ports in state LISTEN."""
     ports = set()
     for table in ("tcp", "tcp6"):
         path = PROC / "net" / table

@@ -1,15 +1,11 @@
-"""Latency and CPU time that the gateway adds to a unit: `python -m benchmarks.relay`.
-
-A client talks to a stand-in worker over four routes, unit by unit in turn: directly, through a
-bare TCP relay, through the gateway, and through a gateway with TLS to the worker. Common costs
-cancel out.
-"""
+"""Latency and CPU time that the gateway adds to a unit: `python -m benchmarks.relay`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -67,15 +63,8 @@ class Ports:
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of a run.
-
-    Attributes:
-        units_ms: round-trip time of each unit, by route.
-        cpu_ms: CPU time per unit, by program.
-    """
-
-    units_ms: dict[str, list[float]]
-    cpu_ms: dict[str, float]
+    units_ms: dict[str, list[float]]  # round-trip time of each unit, by route
+    cpu_ms: dict[str, float]  # CPU time per unit, by program
 
     @property
     def medians_ms(self) -> dict[str, float]:
@@ -118,9 +107,10 @@ class Measured:
 
 
 @contextmanager
-def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
+def running(name: str, command: Sequence[str], port: int, **variables: str) -> Iterator[int]:
     """Run a Python program for the block; yield its process id once it listens on `port`."""
-    process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT)
+    environment = os.environ | variables
+    process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT, env=environment)
     try:
         wait_until(
             f"{name} listens",
@@ -140,7 +130,6 @@ def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
 
 
 def gateway_command(folder: Path, ports: Ports, *, worker_tls: bool = False) -> list[str]:
-    """Write the gateway's configuration and return its command line."""
     config = folder / "config.json"
     sections = {
         "service": {"data_dir": str(folder / "data")},
@@ -162,7 +151,6 @@ async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
 
 
 def chunk_of(size_bytes: int) -> str:
-    """Return an `audio_chunk` of this size on the wire."""
     empty = json.dumps({"type": "audio_chunk", "audio": ""})
     noise = base64.b64encode(Random(0).randbytes(size_bytes)).decode()
     return json.dumps({"type": "audio_chunk", "audio": noise[: size_bytes - len(empty)]})
@@ -193,28 +181,19 @@ async def measure(
     return Measured(units_ms, {name: used[name] * MS_PER_S / units for name in used})
 
 
-def start_programs(stack: ExitStack, folder: Path, down_bytes: str) -> tuple[Ports, dict[str, int]]:
-    """Start worker, TCP relay and gateway; return their ports and the measured processes."""
-    ports = Ports.free()
-    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), down_bytes]
-    stack.enter_context(running("the worker", worker, ports.worker))
-    relay = ["-m", "benchmarks.tcp_relay", str(ports.relay), str(ports.worker)]
-    relay_pid = stack.enter_context(running("the relay", relay, ports.relay))
-    command = gateway_command(folder, ports)
-    gateway_pid = stack.enter_context(running("the gateway", command, ports.gateway))
-    return ports, {GATEWAY: gateway_pid, TCP_RELAY: relay_pid}
-
-
-def start_tls_programs(stack: ExitStack, folder: Path, down_bytes: str) -> tuple[Ports, int]:
-    """Start a worker with TLS and its gateway; return the ports and the gateway's process."""
+def start_programs(
+    stack: ExitStack, folder: Path, down_bytes: int, *, has_tls: bool
+) -> tuple[Ports, int]:
+    """Start a worker and its gateway; return their ports and the gateway's process."""
     ports, certificate = Ports.free(), folder / "worker.pem"
-    ca_file = ensure_ca(folder / "data" / CA_FILE)
-    certificate.write_bytes(issue(ca_file, [DNSName(WORKER_TLS_NAME)]))
-    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), down_bytes, str(certificate)]
-    stack.enter_context(running("the worker with TLS", worker, ports.worker))
-    command = gateway_command(folder, ports, worker_tls=True)
-    pid = stack.enter_context(running("the gateway with TLS", command, ports.gateway))
-    return ports, pid
+    worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(down_bytes)]
+    if has_tls:
+        ca_file = ensure_ca(folder / "data" / CA_FILE)
+        certificate.write_bytes(issue(ca_file, [DNSName(WORKER_TLS_NAME)]))
+        worker.append(str(certificate))
+    stack.enter_context(running("the worker", worker, ports.worker))
+    command = gateway_command(folder, ports, worker_tls=has_tls)
+    return ports, stack.enter_context(running("the gateway", command, ports.gateway))
 
 
 def main(
@@ -231,8 +210,12 @@ def main(
     """Measure the gateway's overhead; exit with 1 if it exceeds the limit."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ports, pids = start_programs(stack, folder, str(down_bytes))
-        tls_ports, pids[GATEWAY_TLS] = start_tls_programs(stack, folder / "tls", str(down_bytes))
+        pids: dict[str, int] = {}
+        ports, pids[GATEWAY] = start_programs(stack, folder, down_bytes, has_tls=False)
+        relay = ["-m", "benchmarks.tcp_relay", str(ports.relay), str(ports.worker)]
+        pids[TCP_RELAY] = stack.enter_context(running("the relay", relay, ports.relay))
+        tls = start_programs(stack, folder / "tls", down_bytes, has_tls=True)
+        tls_ports, pids[GATEWAY_TLS] = tls
         routes = {
             DIRECT: f"ws://{HOST}:{ports.worker}/ws/duplex?session_id=adx_direct",
             TCP_RELAY: f"ws://{HOST}:{ports.relay}/ws/duplex?session_id=adx_relayed",

@@ -1,8 +1,4 @@
-"""Queue positions after the gateway is killed: `python -m benchmarks.returning`.
-
-Waiting Python clients reconnect with their return tickets while new clients arrive. Counts lost
-positions and inverted pairs.
-"""
+"""Queue positions after the gateway is killed: `python -m benchmarks.returning`."""
 
 from __future__ import annotations
 

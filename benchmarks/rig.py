@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.machine import synchronise, tensor_bytes
-from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.loading.checkpoint import read_headers
+from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly, read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
+from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -39,45 +39,30 @@ from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
+VOICE_S = 6.0  # length of the synthetic voice
 
 
 @dataclass(frozen=True)
 class RigOptions:
-    """Options of the model.
-
-    Attributes:
-        dtype: of the model; the vocoder is float32.
-        weights: quantisation of the language model.
-        slots: concurrent conversations to prepare for.
-        flow_steps: ODE steps of the vocoder.
-        voice_s: length of the synthetic voice.
-    """
-
     device: torch.device
-    dtype: torch.dtype
-    weights: Weights = Weights.BF16
-    slots: int = 64
+    dtype: torch.dtype  # of the model; the vocoder is float32
+    weights: Weights = Weights.BF16  # quantisation of the language model
+    slots: int = 64  # concurrent conversations to prepare for
     seed: int = 0
-    flow_steps: int = 5
-    voice_s: float = 6.0
+    flow_steps: int = 5  # ODE steps of the vocoder
     cache: CacheKind = CacheKind.BF16
 
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """A model ready for conversations.
-
-    Attributes:
-        voice: initial state of speech streams.
-        build: seconds per part and in total, parameters, bytes.
-    """
+    """A model ready for conversations."""
 
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
     executor: Executor
     vocoder: Token2Wav
-    voice: VoiceBase
-    build: dict[str, float]
+    voice: VoiceBase  # initial state of speech streams
+    build: dict[str, float]  # seconds per part and in total, parameters, bytes
 
     def wait(self) -> None:
         synchronise(self.executor.device)
@@ -123,11 +108,7 @@ def random_full_rig(options: RigOptions) -> Rig:
 
 
 def checkpoint_rig(source: str, options: RigOptions) -> Rig:
-    """Load a checkpoint folder or hub id.
-
-    Raises:
-        CheckpointError: the checkpoint cannot be found or does not fit.
-    """
+    """Load a checkpoint folder or hub id; CheckpointError if it is not found or does not fit."""
     seconds = _Seconds(options.device)
     folder = find_checkpoint(source)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
@@ -155,6 +136,28 @@ def checkpoint_rig(source: str, options: RigOptions) -> Rig:
     return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
 
 
+def random_weights(
+    module: nn.Module,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.bfloat16,
+    weights: Weights = Weights.BF16,
+    seed: int,
+) -> int:
+    """Fill a module on the meta device, reproducibly by seed; return the number of elements."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shapes = expected_shapes(module)
+    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
+    tensors: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        drawn = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, drawn, generator)
+        tensors |= stored_tensors(name, drawn, schemes.get(name), device, dtype)
+    module.load_state_dict(tensors, strict=True, assign=True)
+    module.requires_grad_(False).eval()
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
     flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
     frames = UPSAMPLING * n_codes
@@ -166,8 +169,6 @@ def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
 
 
 class _AnySpeaker(SpeakerEncoder):
-    """A speaker encoder without weights."""
-
     def __init__(self) -> None:
         pass
 
@@ -184,8 +185,6 @@ def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
 
 
 class _Seconds:
-    """Seconds per part of the build."""
-
     def __init__(self, device: torch.device) -> None:
         self.parts: dict[str, float] = {}
         self._device = device
@@ -209,7 +208,7 @@ def _finish(
     load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
     executor = Executor(model, vocoder, voices, options=load_options)
     seconds.lap("engine_seconds")
-    n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
+    n_codes = round(VOICE_S * SpeechTiming().codes_per_second)
     with torch.inference_mode():
         voice = vocoder.set_up(synthetic_voice(vocoder, n_codes, options.seed))
     seconds.lap("voice_seconds")

@@ -1,8 +1,4 @@
-"""Scripted conversations over the real computation.
-
-All forward passes, samplers and vocoder calls run; only their decisions are replaced, so that units
-have the same length with any weights.
-"""
+"""Scripted conversations over the real computation."""
 
 from __future__ import annotations
 
@@ -47,11 +43,7 @@ class Act(StrEnum):
 
 
 def parse_pattern(text: str) -> tuple[Act, ...]:
-    """Parse a pattern such as "ls".
-
-    Raises:
-        ValueError: it is empty or has other letters.
-    """
+    """Parse a pattern such as "ls"; ValueError if it is empty or has other letters."""
     known = {act.value for act in Act}
     if not text or set(text) - known:
         raise ValueError(f"a pattern consists of the letters {' '.join(sorted(known))}: {text!r}")
@@ -60,21 +52,11 @@ def parse_pattern(text: str) -> tuple[Act, ...]:
 
 @dataclass(frozen=True)
 class Script:
-    """Contents of a conversation.
-
-    Attributes:
-        pattern: decisions of the units, repeated.
-        text_tokens: text ids of a speaking unit.
-        voice_sample_s: seconds of audio in the system prompt.
-        context_tokens: approximate cache length to maintain; None lets the cache grow.
-        window: sliding window, unless `context_tokens` is set.
-    """
-
-    pattern: tuple[Act, ...]
-    text_tokens: int = 10
-    voice_sample_s: float = 5.0
-    context_tokens: int | None = None
-    window: WindowSettings = field(default_factory=WindowSettings)
+    pattern: tuple[Act, ...]  # decisions of the units, repeated
+    text_tokens: int = 10  # text ids of a speaking unit
+    voice_sample_s: float = 5.0  # seconds of audio in the system prompt
+    context_tokens: int | None = None  # approximate cache length to keep; None lets it grow
+    window: WindowSettings = field(default_factory=WindowSettings)  # without `context_tokens`
     has_early_audio: bool = False
 
     @property
@@ -88,32 +70,18 @@ class Script:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a measured conversation.
-
-    Attributes:
-        units: measured units.
-        warm_up: units before them.
-        extra: further units, for a profile.
-        picture_size: width and height of each unit's picture; None for audio only.
-        prefetches: pictures are encoded before their unit's audio is complete.
-        waits: synchronise with the device after each stage, to measure stages separately.
-        seed: of inputs and samples.
-        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
-    """
-
     script: Script
-    units: int
-    warm_up: int = 0
-    extra: int = 0
-    picture_size: tuple[int, int] | None = None
-    prefetches: bool = False
-    waits: bool = True
-    seed: int = 0
-    most_spread: float | None = None
+    units: int  # measured units
+    warm_up: int = 0  # units before them
+    extra: int = 0  # further units, for a profile
+    picture_size: tuple[int, int] | None = None  # width and height; None for audio only
+    prefetches: bool = False  # pictures are encoded before their unit's audio is complete
+    waits: bool = True  # synchronise with the device after each stage, to measure stages separately
+    seed: int = 0  # of inputs and samples
+    most_spread: float | None = None  # limit of 99th percentile per median, if any
 
 
 def text_ids(tokenizer: MiniCPMOTokenizerFast, count: int) -> tuple[int, ...]:
-    """Return `count` ids of single letters."""
     return tuple(tokenizer.encode(letter)[0] for letter in LETTERS[:count])
 
 
@@ -198,11 +166,7 @@ class ScriptedConversation:
     def unit(
         self, audio: np.ndarray, frames: Sequence[Frame], act: Act, *, cuts: bool
     ) -> Steps[UnitResult]:
-        """Feed and generate a unit; `finalize` must follow.
-
-        Raises:
-            BenchmarkError: the unit did not follow the script.
-        """
+        """Feed and generate a unit, before `finalize`; BenchmarkError if it is not as scripted."""
         fed = yield from self._duplex.streaming_prefill(self.session, audio, frames)
         result = yield from self._duplex.streaming_generate(self.session, force_listen=cuts)
         self._check(act, fed, result)

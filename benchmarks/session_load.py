@@ -8,7 +8,7 @@ import io
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from statistics import mean
+from statistics import mean, median
 from typing import Self
 
 import httpx
@@ -24,7 +24,8 @@ from benchmarks.paced_client import (
     Session,
     run_session,
 )
-from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table, percentile
+from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table
+from core.audio import encode_wire_audio
 
 INPUT_RATE_HZ = 16_000
 NOISE_LEVEL = 0.2  # of full scale 1; the tiny model takes it for speech
@@ -47,11 +48,7 @@ class Load:
 
     @classmethod
     def parse(cls, text: str, patience_s: float) -> Self:
-        """Read `audio:64:60` or `omni:64:60`.
-
-        Raises:
-            ValueError: it is neither.
-        """
+        """Read `audio:64:60` or `omni:64:60`; ValueError if it is neither."""
         kind, sessions, units = text.split(":")
         if kind not in ("audio", "omni") or min(int(sessions), int(units)) < 1:
             raise ValueError(f"{text!r} is not like audio:64:60 or omni:64:60")
@@ -64,18 +61,12 @@ class Load:
 
 @dataclass
 class Usage:
-    """Peak usage of the system, sampled.
+    """Peak usage of the system, sampled."""
 
-    Attributes:
-        resident_bytes: of each program.
-        card_bytes: in use on each worker's card; empty without one.
-        capacity: last reported, of each worker.
-    """
-
-    resident_bytes: dict[str, int] = field(default_factory=dict)
-    card_bytes: dict[str, int] = field(default_factory=dict)
+    resident_bytes: dict[str, int] = field(default_factory=dict)  # of each program
+    card_bytes: dict[str, int] = field(default_factory=dict)  # of each worker with a card
     slots: dict[str, int] = field(default_factory=dict)
-    capacity: dict[str, int] = field(default_factory=dict)
+    capacity: dict[str, int] = field(default_factory=dict)  # last reported, of each worker
 
     def sample(self, system: LaunchedSystem) -> None:
         _raise_to(self.resident_bytes, system.resident_bytes())
@@ -90,20 +81,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Measurements of one load.
-
-    Attributes:
-        sessions: measurements of each client.
-        before: memory of each program before the first session.
-        usage: during the sessions.
-        after: memory of each program after the last session.
-    """
-
     load: Load
-    sessions: list[Session]
-    before: dict[str, int]
-    usage: Usage
-    after: dict[str, int]
+    sessions: list[Session]  # measurements of each client
+    before: dict[str, int]  # memory of each program before the first session
+    usage: Usage  # during the sessions
+    after: dict[str, int]  # memory of each program after the last session
 
     @property
     def latencies_ms(self) -> list[float]:
@@ -137,17 +119,11 @@ class LoadResult:
 
 
 def audio_chunk(sound: np.ndarray) -> str:
-    """Return the text of an `audio_chunk`.
-
-    Args:
-        sound: float [n] at 16 kHz.
-    """
-    audio = base64.b64encode(sound.astype("<f4").tobytes()).decode()
-    return json.dumps({"type": "audio_chunk", "audio": audio})
+    """Return the text of an `audio_chunk` of float [n] at 16 kHz."""
+    return json.dumps({"type": "audio_chunk", "audio": encode_wire_audio(sound)})
 
 
 def noise_chunk() -> str:
-    """Return the text of an `audio_chunk` with a second of noise."""
     noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ)
     return audio_chunk(noise * NOISE_LEVEL)
 
@@ -176,11 +152,7 @@ def scripts(load: Load) -> list[Script]:
 
 
 def run_load(system: LaunchedSystem, load: Load) -> LoadResult:
-    """Run one load and wait until the system is idle.
-
-    Raises:
-        NotReachedError: the system does not become idle.
-    """
+    """Run one load and wait until the system is idle; NotReachedError if it stays busy."""
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_run_sessions(system, load, usage))
     system.wait_until_idle(IDLE_LIMIT_S)
@@ -248,7 +220,7 @@ def _time_table(result: LoadResult) -> str:
         "waited, s": f"{max(each.waited_s for each in sessions):.1f}",
         "prepared, s": f"{max(each.prepared_s for each in sessions):.2f}",
         "speaking": f"{len(speaking_ms)}",
-        "their p50 ms": f"{percentile(speaking_ms, 50):.1f}" if speaking_ms else "",
+        "their p50 ms": f"{median(speaking_ms):.1f}" if speaking_ms else "",
         "speech, s": f"{sum(each.received_s for each in sessions):.0f}",
         "slices": f"{sum(each.slices for each in sessions)}",
     }

@@ -1,9 +1,4 @@
-"""Load test of concurrent or consecutive conversations: `python -m benchmarks.sessions`.
-
-Paced duplex clients over real sockets against gateway and workers, with the fake backend or a
-checkpoint. Measures the latency of concurrent sessions' units and counts late ones; with
-`--churn`, the memory that remains after many sessions were opened and closed.
-"""
+"""Load test of concurrent or consecutive conversations: `python -m benchmarks.sessions`."""
 
 from __future__ import annotations
 
@@ -37,28 +32,16 @@ MODEL_START_LIMIT_S = 300.0  # weights are read, kernels compiled and graphs cap
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run.
-
-    Attributes:
-        loads: one after the other; unused with `churn`.
-        churn: sessions opened and closed instead, if not 0.
-        at_once: concurrent sessions of a churn.
-        checkpoint: model of the workers; None for the fake backend.
-        cache: format of the KV cache.
-        weights: format of the language model's weights.
-        slots: per worker; None for what its card or the largest load needs.
-    """
-
-    loads: tuple[Load, ...]
-    churn: int = 0
-    at_once: int = 8
+    loads: tuple[Load, ...]  # one after the other; unused with `churn`
+    churn: int = 0  # sessions opened and closed instead, if not 0
+    at_once: int = 8  # concurrent sessions of a churn
     workers: int = 1
     is_recorded: bool = False
-    checkpoint: Path | None = None
+    checkpoint: Path | None = None  # model of the workers; None for the fake backend
     device: Device = Device.CPU
-    cache: str = "bf16"
-    weights: str = "bf16"
-    slots: int | None = None
+    cache: str = "bf16"  # format of the KV cache
+    weights: str = "bf16"  # format of the language model's weights
+    slots: int | None = None  # per worker; None for what its card or the largest load needs
 
 
 def plan_of(options: Options) -> Plan:
@@ -107,11 +90,7 @@ def measure_loads(system: LaunchedSystem, options: Options) -> dict[str, Any]:
 
 
 async def one_after_another(system: LaunchedSystem, options: Options) -> list[dict[str, int]]:
-    """Open and close sessions.
-
-    Returns:
-        The memory in use after each twentieth of them.
-    """
+    """Open and close sessions; return the memory in use after each twentieth of them."""
     chunk = noise_chunk()
     room = asyncio.Semaphore(options.at_once)
 

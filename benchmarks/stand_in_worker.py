@@ -34,7 +34,6 @@ HEALTH = {
 
 
 def result_of(size_bytes: int) -> str:
-    """Return a `result` message of about this size."""
     fields = {
         "type": "result",
         "is_listen": False,
@@ -51,20 +50,16 @@ def result_of(size_bytes: int) -> str:
 
 async def answer(socket: ServerConnection, result: str) -> None:
     with contextlib.suppress(ConnectionClosed):  # the gateway may be killed
-        await answer_messages(socket, result)
-
-
-async def answer_messages(socket: ServerConnection, result: str) -> None:
-    async for text in socket:
-        if len(text) > SHORT_CHARS:
-            await socket.send(result)
-            continue
-        kind = json.loads(text).get("type")
-        if kind == "prepare":
-            await socket.send(json.dumps({"type": "prepared"}))
-        elif kind == "stop":
-            await socket.send(json.dumps({"type": "stopped", "session_id": "measured"}))
-            return
+        async for text in socket:
+            if len(text) > SHORT_CHARS:
+                await socket.send(result)
+                continue
+            kind = json.loads(text).get("type")
+            if kind == "prepare":
+                await socket.send(json.dumps({"type": "prepared"}))
+            elif kind == "stop":
+                await socket.send(json.dumps({"type": "stopped", "session_id": "measured"}))
+                return
 
 
 def health(socket: ServerConnection, request: Request) -> Response | None:

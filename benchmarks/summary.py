@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+import numpy as np
 import pydantic_core
 import typer
 
@@ -38,8 +38,6 @@ complete."""
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, 95th and 99th percentile and maximum of measurements."""
-
     p50: float
     p95: float
     p99: float
@@ -48,64 +46,41 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        p50, p95, p99 = (percentile(values, share) for share in (50, 95, 99))
-        return cls(p50, p95, p99, max(values), len(values))
+        """Return the spread; ValueError if there are no values."""
+        longest = max(values)
+        p50, p95, p99 = (float(value) for value in np.percentile(values, (50, 95, 99)))
+        return cls(p50, p95, p99, longest, len(values))
 
     def cells(self, digits: int) -> list[str]:
-        """Return the percentiles and the maximum for a table."""
         return [f"{value:.{digits}f}" for value in (self.p50, self.p95, self.p99, self.max)]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory after a unit, in bytes.
+    """Memory after a unit, in bytes."""
 
-    Attributes:
-        allocated: tensors on a GPU, the conversation's caches on a CPU; must not grow.
-        reserved: held by the allocator; equals `allocated` on a CPU.
-        peak: most allocated during the unit; equals `allocated` on a CPU.
-        device: in use on the whole GPU, including other programs; 0 on a CPU.
-        session: the conversation's caches.
-        process: resident memory of the process, 0 if unknown.
-    """
-
-    allocated: int
-    reserved: int
-    peak: int
-    device: int
-    session: int
-    process: int
+    allocated: int  # tensors on a GPU, the conversation's caches on a CPU; must not grow
+    reserved: int  # held by the allocator; equals `allocated` on a CPU
+    peak: int  # most allocated during the unit; equals `allocated` on a CPU
+    device: int  # in use on the whole GPU, including other programs; 0 on a CPU
+    session: int  # the conversation's caches
+    process: int  # resident memory of the process, 0 if unknown
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One measured unit.
-
-    Attributes:
-        index: from 0, without warm-up.
-        kind: "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end".
-        stages_ms: milliseconds by name of `STAGES`.
-        memory: after the unit.
-        cache_tokens: KV cache length of the language model after the unit.
-        text_tokens: spoken text ids.
-        speech_codes: generated speech codes.
-        samples: samples of speech at 24 kHz.
-    """
-
-    index: int
-    kind: str
-    stages_ms: Mapping[str, float]
-    memory: Memory
-    cache_tokens: int
-    text_tokens: int = 0
-    speech_codes: int = 0
-    samples: int = 0
+    index: int  # from 0, without warm-up
+    kind: str  # "listen" ("listen, cut" if it interrupted a turn), "speak" or "speak, end"
+    stages_ms: Mapping[str, float]  # milliseconds by name of `STAGES`
+    memory: Memory  # after the unit
+    cache_tokens: int  # KV cache length of the language model after the unit
+    text_tokens: int = 0  # spoken text ids
+    speech_codes: int = 0  # generated speech codes
+    samples: int = 0  # samples of speech at 24 kHz
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One condition of a run."""
-
     name: str
     passed: bool
     text: str
@@ -113,17 +88,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """One measured conversation.
-
-    Attributes:
-        floors: lower bounds in milliseconds by kind of unit and stage, if known.
-        most_spread: limit of the ratio of 99th percentile and median; None for no limit.
-    """
-
     name: str
     units: Sequence[Unit]
+    # Lower bounds in milliseconds by kind of unit and stage, if known.
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    most_spread: float | None = None
+    most_spread: float | None = None  # limit of 99th percentile per median, if any
 
     def as_record(self) -> dict[str, object]:
         return {
@@ -137,24 +106,13 @@ class ScenarioResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole measurement.
-
-    Attributes:
-        machine: versions and device.
-        build: seconds, parameters and bytes of the model.
-        rates: of the device.
-        scenarios: single conversations.
-        preparing_ms: times of preparation by kind.
-        loads: concurrent conversations, a record for each number.
-    """
-
     options: Mapping[str, object]
-    machine: Mapping[str, object]
-    build: Mapping[str, float]
-    rates: Mapping[str, float] = field(default_factory=dict)
-    scenarios: Sequence[ScenarioResult] = ()
-    preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    loads: Sequence[Mapping[str, object]] = ()
+    machine: Mapping[str, object]  # versions and device
+    build: Mapping[str, float]  # seconds, parameters and bytes of the model
+    rates: Mapping[str, float] = field(default_factory=dict)  # of the device
+    scenarios: Sequence[ScenarioResult] = ()  # single conversations
+    preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by kind
+    loads: Sequence[Mapping[str, object]] = ()  # concurrent conversations, a record for each number
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:
         return {
@@ -162,21 +120,6 @@ class Run:
             "scenarios": [scenario.as_record() for scenario in self.scenarios],
             "verdicts": verdicts,
         }
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile, 0 to 100, with linear interpolation.
-
-    Raises:
-        ValueError: there are no values, or `percent` is out of range.
-    """
-    if not values or not 0 <= percent <= 100:
-        raise ValueError(f"no {percent}th percentile of {len(values)} values")
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def by_kind(units: Sequence[Unit]) -> dict[str, list[Unit]]:
@@ -237,7 +180,6 @@ def judge(run: Run, *, most_build_s: float | None) -> list[Verdict]:
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print a line for each condition."""
     for verdict in verdicts:
         print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
 

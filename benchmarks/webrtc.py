@@ -1,22 +1,14 @@
-"""Latency of WebRTC compared with WebSocket: `python -m benchmarks.webrtc`.
-
-A paced source sends a burst per second; one client receives it over a WebSocket, others through the
-WebRTC process and a relay with delay and loss. Predictions: docs/webrtc.md.
-"""
+"""Latency of WebRTC compared with WebSocket: `python -m benchmarks.webrtc`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
-import os
 import random
 import re
 import statistics
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, cast
 
@@ -32,6 +24,7 @@ from websockets.exceptions import ConnectionClosed
 
 from benchmarks.launched import HOST, free_ports
 from benchmarks.processes import cpu_s
+from benchmarks.relay import running
 from benchmarks.summary import format_table
 from core.schemas.webrtc import CALLS_PATH
 from webrtc.playout import RATE_HZ
@@ -47,26 +40,10 @@ CANDIDATE: Final = re.compile(r"^(a=candidate:\S+ 1 udp \d+ )(\d[\d.]+) (\d+)( t
 SETTLE_S: Final = 2.0  # connecting, and the first pieces, are not counted
 
 
-@dataclass(frozen=True)
-class Network:
-    """One network."""
-
-    name: str
-    loss: float
-    jitter_s: float
-
-
 @dataclass
 class Found:
-    """Results over one network.
-
-    Attributes:
-        delays_ms: of each burst, from sending to its first loud sample.
-        frames: number of frames due; late: those received late or never.
-    """
-
-    delays_ms: list[float] = field(default_factory=list)
-    frames: int = 0
+    delays_ms: list[float] = field(default_factory=list)  # of bursts, until loud
+    frames: int = 0  # number of frames due; late: those received late or never
     late: int = 0
     cpu_share: float = 0.0
 
@@ -162,14 +139,17 @@ class Relay(asyncio.DatagramProtocol):
             self.transport.sendto(data, self.peer)
 
 
-def through(sdp: str, port_of: Callable[[str, int], int]) -> str:
-    """Return a description whose only candidate is the relay's port."""
-    lines, has_one = [], False
+def through(sdp: str, end: Relay, other: Relay) -> str:
+    """Return a description whose only candidate is one end of a relay.
+
+    The other end then sends to the candidate that it replaces.
+    """
+    assert end.transport is not None
+    port, lines, has_one = end.transport.get_extra_info("sockname")[1], list[str](), False
     for line in sdp.splitlines():
         found = CANDIDATE.match(line)
         if found and not has_one:
-            has_one = True
-            port = port_of(found[2], int(found[3]))
+            has_one, other.peer = True, (found[2], int(found[3]))
             lines.append(f"{found[1]}{found[2]} {port}{found[4]}")
         elif not line.startswith("a=candidate"):
             lines.append(line)
@@ -200,22 +180,10 @@ async def relayed(sdp: str, near: Relay, far: Relay) -> None:
         )
 
 
-def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
-    """Return the candidate of one relay end, and connect the other end to the real one."""
-
-    def place(host: str, real_port: int) -> int:
-        other.peer = (host, real_port)
-        assert end.transport is not None
-        return int(end.transport.get_extra_info("sockname")[1])
-
-    return place
-
-
 async def over_webrtc(
-    source: Source, pid: int, port: int, seconds: float, network: Network
+    source: Source, pid: int, port: int, seconds: float, network: tuple[float, float]
 ) -> Found:
-    peer = RTCPeerConnection()
-    near, far = Relay(network.loss, network.jitter_s), Relay(network.loss, network.jitter_s)
+    peer, near, far = RTCPeerConnection(), Relay(*network), Relay(*network)
     tasks: list[asyncio.Task[None]] = []
     receivers: list[Receiver] = []
 
@@ -235,12 +203,12 @@ async def over_webrtc(
     await peer.setLocalDescription(await peer.createOffer())
     await relayed(peer.localDescription.sdp, near, far)
     try:
-        sdp = through(peer.localDescription.sdp, place_of(far, near))
+        sdp = through(peer.localDescription.sdp, far, near)
         async with httpx.AsyncClient(trust_env=False, timeout=START_LIMIT_S) as client:
             url = f"http://{HOST}:{port}{CALLS_PATH}"
             answer = await client.post(url, json={"protocol": "live", "sdp": sdp})
         answer.raise_for_status()
-        sdp = through(answer.json()["sdp"], place_of(near, far))
+        sdp = through(answer.json()["sdp"], near, far)
         await peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         await asyncio.sleep(SETTLE_S)
         used_s = cpu_s(pid)
@@ -257,37 +225,16 @@ async def over_webrtc(
     return found
 
 
-NETWORKS: Final = (
-    Network("WebRTC, no jitter", 0, 0),
-    Network("WebRTC, 50 ms jitter, 0 % lost", 0, JITTER_S),
-    Network("WebRTC, 50 ms jitter, 3 % lost", 0.03, JITTER_S),
-    Network("WebRTC, 50 ms jitter, 5 % lost", 0.05, JITTER_S),
-)
-
-
-@asynccontextmanager
-async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[int]:
-    command = [sys.executable, "-m", "webrtc", "--gateway", f"ws://{HOST}:{gateway_port}"]
-    variables = {"OMNI_LOGGING_LEVEL": "WARNING"}
-    process = await asyncio.create_subprocess_exec(
-        *command, "--port", str(port), env=os.environ | variables
-    )
-    try:
-        async with asyncio.timeout(START_LIMIT_S), httpx.AsyncClient(trust_env=False) as client:
-            while True:
-                try:
-                    await client.get(f"http://{HOST}:{port}/health")
-                    break
-                except httpx.HTTPError:
-                    await asyncio.sleep(PIECE_S)
-        yield process.pid
-    finally:
-        process.terminate()
-        await process.wait()
+# Share of lost packets, and jitter in s.
+NETWORKS: Final = {
+    "WebRTC, no jitter": (0.0, 0.0),
+    "WebRTC, 50 ms jitter, 0 % lost": (0.0, JITTER_S),
+    "WebRTC, 50 ms jitter, 3 % lost": (0.03, JITTER_S),
+    "WebRTC, 50 ms jitter, 5 % lost": (0.05, JITTER_S),
+}
 
 
 async def measure(seconds: float) -> dict[str, Found]:
-    """Receive the source over each network in turn."""
     port = free_ports(2)
     found: dict[str, Found] = {}
 
@@ -298,12 +245,11 @@ async def measure(seconds: float) -> dict[str, Found]:
     async with serve(fresh, HOST, port, compression=None):
         url = f"ws://{HOST}:{port}/v1/live/sessions"
         found["WebSocket"] = await over_websocket(sources[-1], url, seconds)
-        async with webrtc_process(port, port + 1) as pid:
-            for network in NETWORKS:
+        command = ["-m", "webrtc", "--gateway", f"ws://{HOST}:{port}", "--port", str(port + 1)]
+        with running("the WebRTC process", command, port + 1, OMNI_LOGGING_LEVEL="WARNING") as pid:
+            for name, network in NETWORKS.items():
                 sources.append(Source())
-                found[network.name] = await over_webrtc(
-                    sources[-1], pid, port + 1, seconds, network
-                )
+                found[name] = await over_webrtc(sources[-1], pid, port + 1, seconds, network)
     return found
 
 

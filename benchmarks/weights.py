@@ -1,8 +1,4 @@
-"""Memory and accuracy of each `model.weights`: `python -m benchmarks.weights [--device cuda]`.
-
-Bytes are computed from shapes. On a GPU the language model at full width, with random weights, is
-compared with itself in float32 on the same tokens.
-"""
+"""Memory and accuracy of each `model.weights`: `python -m benchmarks.weights [--device cuda]`."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from benchmarks.random_weights import random_weights
+from benchmarks.rig import random_weights
 from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
@@ -66,25 +62,15 @@ def stored_bytes(module: nn.Module, item_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of a setting with the same weights in float32.
+    """Agreement of a setting with the same weights in float32."""
 
-    Attributes:
-        error: relative error of the logits.
-        decisions: number of top-1 decisions.
-        same: identical decisions.
-        clear: decisions with a float32 margin of more than two bfloat16 steps.
-        same_clear: identical ones among them.
-        sure: decisions with a float32 margin of more than four times the setting's error.
-        same_sure: identical ones among them.
-    """
-
-    error: float
-    decisions: int
-    same: int
-    clear: int
-    same_clear: int
-    sure: int
-    same_sure: int
+    error: float  # relative error of the logits
+    decisions: int  # number of top-1 decisions
+    same: int  # identical decisions
+    clear: int  # decisions with a float32 margin of more than two bfloat16 steps
+    same_clear: int  # identical ones among them
+    sure: int  # decisions with a float32 margin of more than four times the setting's error
+    same_sure: int  # identical ones among them
 
     @classmethod
     def of(cls, logits: Tensor, true: Tensor) -> Agreement:
@@ -93,7 +79,8 @@ class Agreement:
         error = difference.square().mean().sqrt()
         best, second = true.topk(2).values.unbind(1)
         is_same = logits.argmax(1) == true.argmax(1)
-        is_clear, is_sure = clear_by_bfloat16(true), best - second > CLEAR_ERRORS * error
+        step = torch.finfo(torch.bfloat16).eps * torch.exp2(best.log2().floor())
+        is_clear, is_sure = best - second > CLEAR_STEPS * step, best - second > CLEAR_ERRORS * error
         return cls(
             error=float(difference.norm() / true.norm()),
             decisions=len(true),
@@ -103,13 +90,6 @@ class Agreement:
             sure=int(is_sure.sum()),
             same_sure=int((is_sure & is_same).sum()),
         )
-
-
-def clear_by_bfloat16(logits: Tensor) -> Tensor:
-    """Return which decisions bfloat16 rounding of the logits cannot change."""
-    best, second = logits.topk(2).values.unbind(1)
-    step = torch.finfo(torch.bfloat16).eps * torch.exp2(best.log2().floor())
-    return best - second > CLEAR_STEPS * step
 
 
 class Fed:

@@ -131,19 +131,19 @@ def _on_cluster(
 ) -> int:
     display = Display()
     try:
-        from launcher import ray_control  # imported late: Ray is optional
+        from launcher import ray_engine  # imported late: Ray is optional
     except ImportError:
         display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
         return EXIT_FAILED
     try:
         if action == "status":
-            return ray_control.show_status(address, display)
+            return ray_engine.show_status(address, display)
         if action == "stop":
-            return ray_control.stop(address, display, limit_s, now=now)
+            return ray_engine.stop(address, display, limit_s, now=now)
         if settings.service.doors > 1:
             display.error("service.doors: a cluster has one gateway, without doors")
             return EXIT_USAGE
-        return ray_control.start(address, settings, options, display, detach=action == "detach")
+        return ray_engine.start(address, settings, options, display, detach=action == "detach")
     except (OSError, ClusterError) as error:
         display.error(str(error))
         return EXIT_FAILED

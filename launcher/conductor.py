@@ -92,7 +92,6 @@ class Conductor:
         self._run = asyncio.get_running_loop().create_task(self._repeat())
 
     async def orders(self) -> tuple[Cluster, Bounds]:
-        """Return configuration and bounds, for a replacement."""
         return self._cluster, self._scaling.bounds
 
     async def status(self) -> ClusterStatus:

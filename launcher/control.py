@@ -55,10 +55,7 @@ def report_running(folder: RunFolder, display: Display) -> int:
 
 
 async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
-    """Stop the running system, or leftovers of a killed launcher; return the exit code.
-
-    Processes that have not exited after `limit_s` are killed.
-    """
+    """Stop the system, or what a killed one left; kill after `limit_s`; return the exit code."""
     launcher = folder.launcher()
     if launcher is None and not folder.leftovers():
         display.say("Not running.")

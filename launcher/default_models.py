@@ -153,7 +153,7 @@ class DefaultModels:
 
     def _start(self, command: tuple[str, ...], log: str) -> Child:
         environment, log_file = self._planner.environment, self._planner.log_file(log)
-        return Child(command, environment=environment, folder=PROJECT_ROOT, log=log_file)
+        return Child(command, environment=environment, log=log_file)
 
     async def _kill(self, child: Child) -> None:
         child.kill()

@@ -121,7 +121,6 @@ class Display:
 
 
 def _cell(value: object) -> Text:
-    """Return a cell of a table, verbatim."""
     return Text(str(value), STYLES.get(value, "") if isinstance(value, Phase) else "")
 
 

@@ -50,22 +50,13 @@ COLORS: Final = {Verdict.FINE: "green", Verdict.ADVICE: "yellow", Verdict.MISSIN
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
-
-    Attributes:
-        subject: What was checked.
-        state: Its state.
-        fix: Command to run or setting to change; empty if none is needed.
-    """
-
-    subject: str
+    subject: str  # what was checked
     verdict: Verdict
-    state: str
-    fix: str = ""
+    state: str  # its state
+    fix: str = ""  # command to run or setting to change; empty if none is needed
 
 
 def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
-    """Check this machine against the requirements of the planner's settings."""
     return [
         *_packages(gpus),
         *_extras(planner.settings),
@@ -110,7 +101,6 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """Check the optional packages that settings need."""
     needed = (
         ("webrtc.enabled", settings.webrtc.enabled, "aiortc", "webrtc"),
         ("recording.store", settings.recording.store, "obstore", "store"),

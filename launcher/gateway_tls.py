@@ -36,11 +36,7 @@ class GatewayTls:
 
 
 def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
-    """Return the certificate, generated if none is configured; None for plain HTTP.
-
-    Raises:
-        OSError: It can be neither read nor written.
-    """
+    """Return the certificate, generated if none is configured, or None for HTTP; or an OSError."""
     if not service.https:
         return None
     if service.ssl_certfile is not None and service.ssl_keyfile is not None:

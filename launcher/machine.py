@@ -22,18 +22,10 @@ MIB_PER_GIB = 1024
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU.
-
-    Attributes:
-        index: Number in the driver.
-        visible_as: Value of `CUDA_VISIBLE_DEVICES` that exposes only this GPU.
-        memory_gib: Total memory, 0 if unknown.
-    """
-
-    index: int
-    visible_as: str
+    index: int  # number in the driver
+    visible_as: str  # value of `CUDA_VISIBLE_DEVICES` that exposes only this GPU
     name: str
-    memory_gib: float
+    memory_gib: float  # total memory, 0 if unknown
 
 
 class PortError(Exception):

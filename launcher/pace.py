@@ -8,36 +8,20 @@ from random import Random
 
 @dataclass(frozen=True)
 class Pace:
-    """Intervals and limits of the launcher.
-
-    Attributes:
-        poll_s: Interval of checks that a process is alive.
-        ask_s: Interval of health checks of a starting program.
-        watch_s: Interval of health checks of a running program.
-        answer_limit_s: Timeout of a health check.
-        misses_allowed: Consecutive health checks that a running program may miss.
-        ready_limit_s: Timeout for a gateway to respond, and at the start to find its workers.
-        end_margin_s: Time to exit after draining.
-        first_delay_s: Delay before the first restart of a failed program; it doubles.
-        longest_delay_s: Upper limit of the doubling delay.
-        jitter: Relative random variation of a delay, so that programs that failed together do
-            not restart together.
-        stable_s: Healthy time that resets the failure count.
-        max_failures: Consecutive failures after which the delay is `retry_s`.
-    """
-
-    poll_s: float = 0.1
-    ask_s: float = 0.5
-    watch_s: float = 5.0
-    answer_limit_s: float = 5.0
-    misses_allowed: int = 6
-    ready_limit_s: float = 60.0
-    end_margin_s: float = 10.0
-    first_delay_s: float = 1.0
-    longest_delay_s: float = 60.0
+    poll_s: float = 0.1  # interval of checks that a process is alive
+    ask_s: float = 0.5  # interval of health checks of a starting program
+    watch_s: float = 5.0  # interval of health checks of a running program
+    answer_limit_s: float = 5.0  # timeout of a health check
+    misses_allowed: int = 6  # consecutive health checks that a running program may miss
+    ready_limit_s: float = 60.0  # for a gateway to respond, and at the start to find its workers
+    end_margin_s: float = 10.0  # time to exit after draining
+    first_delay_s: float = 1.0  # delay before the first restart of a failed program; it doubles
+    longest_delay_s: float = 60.0  # upper limit of the doubling delay
+    # Relative random variation of a delay, so that programs that failed together do not restart
+    # together.
     jitter: float = 0.2
-    stable_s: float = 120.0
-    max_failures: int = 5
+    stable_s: float = 120.0  # healthy time that resets the failure count
+    max_failures: int = 5  # consecutive failures after which the delay is `retry_s`
     retry_s: float = 60.0
 
 

@@ -78,26 +78,19 @@ class Options:
 
 @dataclass(frozen=True)
 class ProgramPlan:
-    """One program.
-
-    Attributes:
-        environment: Complete environment of the process.
-        host, port: Address it listens on.
-        runs_on: GPU or "CPU", for display.
-        orphaned: Signal sent to it when its launcher has ended.
-    """
+    """One program, which listens on `host` and `port`."""
 
     kind: Kind
     name: str
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # complete environment of the process
     host: str
     port: int
     scheme: str
     log: LogFile
     pid_file: Path
-    runs_on: str = ""
-    orphaned: signal.Signals = signal.SIGTERM
+    runs_on: str = ""  # GPU or "CPU", for display
+    orphaned: signal.Signals = signal.SIGTERM  # signal sent to it when its launcher has ended
 
     @property
     def url(self) -> str:
@@ -118,14 +111,8 @@ def slots_of(
     """Estimate how many sessions fit in a GPU's memory along with the full-size model.
 
     Sessions share one pool of KV cache pages. The worker itself measures how many sessions it
-    serves in time, and admits by free pages.
-
-    Args:
-        gpu: The GPU.
-        usual_tokens: Average context length of a session.
-        sharing: Number of workers on the GPU.
-        weights: Format of the language model's weights.
-        cache: Format of the KV cache.
+    serves in time, and admits by free pages. `usual_tokens` is the average context length of a
+    session, `sharing` the number of workers on the GPU.
     """
     session_gib = SESSION_GIB + usual_tokens * KV_TOKEN_BYTES[cache] / 2**30
     usable_gib = gpu.memory_gib * (1 - LEFT_FREE) / sharing
@@ -145,18 +132,13 @@ def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Turns settings and options into programs.
-
-    Attributes:
-        worker_secret: Shared by gateway and workers of this start unless one is configured.
-            Passed in the environment, which other users of the machine cannot read.
-    """
-
     settings: Settings
     options: Options
     programs: Programs
     environment: Mapping[str, str]
     cpu_count: int
+    # Shared by gateway and workers of this start unless one is configured. Passed in the
+    # environment, which other users of the machine cannot read.
     worker_secret: str = field(default_factory=partial(secrets.token_urlsafe, SECRET_BYTES))
 
     @property
@@ -205,7 +187,6 @@ class Planner:
         return addresses
 
     def addresses(self, gpus: Sequence[Gpu]) -> list[tuple[str, int]]:
-        """Return host and port of every program."""
         webrtc, workers = self.settings.webrtc, self.workers(gpus)
         calls = [(webrtc.host, webrtc.port)] if webrtc.enabled else []
         return [*self.gateway_addresses, *calls, *((plan.host, plan.port) for plan in workers)]

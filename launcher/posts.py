@@ -52,29 +52,20 @@ def code_version() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Configuration sent to every machine of a cluster.
-
-    Attributes:
-        config: Text of the configuration file.
-        variables: Settings from environment variables, secrets included.
-        worker_ca: Generated CA of the workers' certificates, with its key; empty if the operator
-            provides certificates.
-        version: Version of the code.
-    """
+    """Configuration sent to every machine of a cluster."""
 
     settings: Settings
-    config: str
-    variables: Mapping[str, str]
+    config: str  # text of the configuration file
+    variables: Mapping[str, str]  # settings from environment variables, secrets included
+    # Generated CA of the workers' certificates, with its key; empty if the operator provides
+    # certificates.
     worker_ca: str
     backend: Backend | None
-    version: str
+    version: str  # version of the code
     programs: Programs = Programs()
 
     def planner(self, folder: Path, host: str, port: int) -> Planner:
-        """Write a post's configuration to a folder; return its planner.
-
-        A worker listens on `host` and `port`.
-        """
+        """Write a post's configuration; return the planner of a worker at `host` and `port`."""
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "config.json"
         config.write_text(self.config, encoding="utf8")
@@ -115,16 +106,7 @@ class Post:
         pace: Pace = PACE,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """Start the program in a task.
-
-        Args:
-            cluster: Configuration of the cluster.
-            name: Name of this post, which also tells its kind.
-            host: Address at which other machines reach this one.
-            node: Id of this machine in the engine.
-            pace: Intervals and limits.
-            end: Exits the process.
-        """
+        """Start the program in a task; others reach this machine, the `node`, at `host`."""
         os.umask(PRIVATE_UMASK)
         folder = cluster.settings.service.data_dir / "run" / name
         self.name, self._cluster, self._folder, self._end = name, cluster, folder, end
@@ -156,10 +138,7 @@ class Post:
         )
 
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
-        """Send the gateway the list of workers if it changed; return the length of its queue.
-
-        Returns None if the gateway does not respond.
-        """
+        """Send the gateway its workers if they changed; return its queue's length if it answers."""
         if self._http is None:
             return None
         wanted = [*addresses, *self.planner.settings.service.workers]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from config import PROJECT_ROOT
 from core.files import atomic_write
 from core.schemas.worker import RESTART_EXIT_CODE
 
@@ -153,10 +154,8 @@ class LogFile:
         """Rotate the file if it is too long.
 
         Lines written between the copy and the truncation are lost: a window of microseconds.
-
-        Raises:
-            OSError: The copy could not be written. The file is truncated all the same, so that
-                it cannot fill the disk.
+        OSError if the copy could not be written. The file is truncated all the same, so that it
+        cannot fill the disk.
         """
         if self.size() < self.max_bytes:
             return
@@ -190,7 +189,6 @@ class Child:
         command: Sequence[str],
         *,
         environment: Mapping[str, str],
-        folder: Path,
         log: LogFile,
         orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
@@ -200,7 +198,7 @@ class Child:
             self._process = subprocess.Popen(
                 bound_command(command, orphaned),
                 env=dict(environment),
-                cwd=folder,
+                cwd=PROJECT_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

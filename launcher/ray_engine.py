@@ -1,12 +1,17 @@
-"""Runs the posts of a cluster as Ray actors. The only module that imports Ray.
+"""Runs a cluster: posts as Ray actors, and the commands start, scale, status and stop.
 
-Imported late, since Ray is optional. No session data passes through Ray.
+The only module that imports Ray; imported late, since Ray is optional. No session data passes
+through Ray.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import secrets
+import signal
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -18,9 +23,18 @@ from ray.exceptions import RayError
 from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from launcher.conductor import ClusterError, Conductor, Engine
+from config import CONFIG_FILE, HOME, Settings
+from core.files import ensure_admin_token
+from core.worker_tls import worker_ca
+from launcher.conductor import ClusterError, ClusterStatus, Conductor, Engine
+from launcher.control import EXIT_NOT_RUNNING
+from launcher.display import Display
+from launcher.plan import COMMAND, SECRET_BYTES, Options
 from launcher.posts import Cluster, Post, code_version
 from launcher.scaling import FRONT, SEAT, Bounds, PostStatus
+from launcher.system import announce_admin
+from settings.sections import SecuritySettings
+from settings.sources import ENVIRONMENT_PREFIX, environment_name
 
 NAMESPACE: Final = "minicpmo-live"
 CONDUCTOR: Final = "conductor"
@@ -28,6 +42,8 @@ FRONT_RESOURCE: Final = "front"  # custom resource of machines that may run the 
 FRONT_SHARE: Final = 0.9  # at most one front per machine; the rest is for the conductor
 ANSWER_LIMIT_S: Final = 10.0  # for an actor whose machine may have failed
 CHECK_LIMIT_S: Final = 60.0  # for a process to start on each machine and hash the code
+LOOK_S: Final = 1.0
+COLUMNS: Final = ("post", "state", "address", "sessions", "restarts", "on", "doing")
 DETACHED: Final = {
     "namespace": NAMESPACE,
     "lifetime": "detached",
@@ -41,9 +57,8 @@ DETACHED: Final = {
 
 class RaySeat(Post):
     def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(
-            cluster, name, get_node_ip_address(), ray.get_runtime_context().get_node_id()
-        )
+        node = ray.get_runtime_context().get_node_id()
+        super().__init__(cluster, name, get_node_ip_address(), node)
 
 
 class RayFront(RaySeat):
@@ -79,7 +94,6 @@ class RayEngine(Engine):
         return list(ray._private.state.state.get_draining_nodes())
 
     def request(self, seats: int) -> None:
-        """Request GPUs from Ray's autoscaler, if there is one."""
         request_resources(bundles=[{"GPU": 1}] * seats)
 
     async def status(self, name: str) -> PostStatus:
@@ -170,3 +184,123 @@ def _actor(name: str) -> Any:
 
 def _versions() -> str:
     return f"Ray {ray.__version__}, Python {platform.python_version()}, code {code_version()}"
+
+
+def make_cluster(settings: Settings, options: Options) -> Cluster:
+    """Return the configuration of all machines, with generated secrets where it has none."""
+    file = options.config or HOME / CONFIG_FILE
+    text = file.read_text(encoding="utf8") if options.config or file.is_file() else "{}"
+    security, made = settings.security, {"worker_tls": "true"}
+    if security.worker_secret is None:
+        made["worker_secret"] = secrets.token_urlsafe(SECRET_BYTES)
+    if security.ticket_secret is None:
+        made["ticket_secret"] = secrets.token_urlsafe(2 * SECRET_BYTES)
+    if security.admin_token is None and not security.insecure_admin:
+        made["admin_token"] = ensure_admin_token(settings.service.data_dir)
+    fields = security.model_dump(exclude_unset=True) | made
+    settings = settings.model_copy(update={"security": SecuritySettings.model_validate(fields)})
+    variables = {
+        name: value for name, value in os.environ.items() if name.startswith(ENVIRONMENT_PREFIX)
+    }
+    variables |= {environment_name(f"security.{key}"): value for key, value in made.items()}
+    ca = "" if security.worker_certfile else worker_ca(settings).read_text(encoding="ascii")
+    return Cluster(settings, text, variables, ca, options.backend, code_version())
+
+
+def start(
+    address: str, settings: Settings, options: Options, display: Display, *, detach: bool
+) -> int:
+    """Start a cluster, or change its number of seats, then print events.
+
+    With `detach` return once it serves, otherwise when interrupted, which stops nothing.
+    """
+    connect(address)
+    check_versions()
+    conductor, bounds = find_conductor(), options.workers
+    if conductor is None:
+        create_conductor(make_cluster(settings, options), bounds or Bounds(1, 1))
+    else:
+        display.say("The cluster is running; only --workers has an effect.")
+        cluster, before = ask(conductor.orders)
+        if bounds not in (None, before):
+            create_conductor(cluster, bounds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _follow(settings, display, detach=detach)
+    except KeyboardInterrupt:
+        display.say(f"The cluster continues; stop it with {COMMAND} --ray {address} --stop")
+    return 0
+
+
+def _follow(settings: Settings, display: Display, *, detach: bool) -> None:
+    shown: dict[str, str] = {}
+    was_serving = False
+    problem = ""
+    while True:
+        try:
+            conductor = find_conductor()  # another command may have replaced it
+            if conductor is None:
+                raise ClusterError("The cluster was stopped.")
+            status: ClusterStatus = ask(conductor.status)
+        except ClusterError as error:
+            if str(error) != problem:
+                problem = str(error)
+                display.error(problem)
+            time.sleep(LOOK_S)
+            continue
+        problem = ""
+        now = {post.name: f"{post.phase} {post.note} {post.address}" for post in status.posts}
+        for name in now.keys() | shown.keys():
+            if now.get(name) != shown.get(name):
+                display.say(f"{name}: {now.get(name, 'ended')}")
+        shown = now
+        if status.is_serving and not was_serving:
+            front = next(post for post in status.posts if post.name == FRONT)
+            display.say(f"Ready: {front.url}", "bold green")
+            announce_admin(display, front.url, settings)
+            if detach:
+                return
+        was_serving = status.is_serving
+        time.sleep(LOOK_S)
+
+
+def show_status(address: str, display: Display) -> int:
+    """Print what runs; return 0 if a cluster does and 3 if none does."""
+    connect(address)
+    conductor = find_conductor()
+    if conductor is None:
+        display.say("Not running.")
+        return EXIT_NOT_RUNNING
+    status: ClusterStatus = ask(conductor.status)
+    seats = f"{status.want} wanted, of {status.bounds}"
+    display.print(f"Seats: {seats}; clients waiting: {status.waiting}")
+    rows = []
+    for post in status.posts:
+        sessions = "-" if post.slots is None else f"{post.sessions} of {post.slots}"
+        place = (post.url, sessions, post.restarts, post.runs_on, post.note)
+        rows.append((post.name, post.phase, *place))
+    display.table(COLUMNS, rows)
+    return 0
+
+
+def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
+    """Stop the conductor, then the gateway, then the workers.
+
+    Sessions get `limit_s` to finish; with `now` they are ended at once.
+    """
+    connect(address)
+    engine = RayEngine()
+    engine.kill(CONDUCTOR)
+    names = engine.names()
+    if not names:
+        display.say("Not running.")
+        return 0
+    for group in ([FRONT], sorted(set(names) - {FRONT})):
+        group = [name for name in group if name in names]
+        if not now:
+            display.say(f"Stopping {', '.join(group)}; running sessions may finish first.")
+            end_all(group, limit_s)
+        for name in group:
+            engine.kill(name)
+    display.say("Stopped.")
+    return 0

@@ -38,16 +38,10 @@ RULES: Final = {
 
 
 def machine_variables(folder: Path, host: str, names: Sequence[str]) -> dict[str, str]:
-    """Write one machine's certificate, and return its variables.
+    """Write one machine's certificate to the shared folder, and return its variables.
 
-    Args:
-        folder: Shared by all machines.
-        host: Name of this machine's files.
-        names: Names and addresses of this machine.
-
-    Raises:
-        OSError: A file can be neither read nor written.
-        ValueError: The CA has no private key.
+    `host` names this machine's files, `names` are its names and addresses. OSError if a file can be
+    neither read nor written; ValueError if the CA has no private key.
     """
     ca = ensure_ca(folder / "ca_and_key.pem")
     token, trusted = folder / "token", folder / "ca.pem"

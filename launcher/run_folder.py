@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from core.files import atomic_write, locked
 from launcher.processes import ProcessId, read_pid_file, write_pid_file
@@ -28,9 +28,7 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-class ProgramRecord(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class ProgramRecord(BaseModel, frozen=True):
     name: str
     phase: Phase
     pid: int | None
@@ -41,9 +39,7 @@ class ProgramRecord(BaseModel):
     note: str = ""
 
 
-class SystemRecord(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class SystemRecord(BaseModel, frozen=True):
     phase: Phase
     started: datetime
     urls: list[str]
@@ -65,11 +61,8 @@ class RunFolder:
         """Be this folder's launcher; the kernel releases the lock when the process ends.
 
         Yields whether the last launcher ended without removing its files. They are removed at the
-        end, but for the pid files of programs that could not be ended.
-
-        Raises:
-            AlreadyRunningError: Another launcher holds it.
-            OSError: The folder is not writable.
+        end, but for the pid files of programs that could not be ended. AlreadyRunningError if
+        another launcher holds it; OSError if the folder is not writable.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:

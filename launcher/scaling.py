@@ -45,25 +45,16 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PostStatus:
-    """The state of a post.
-
-    Attributes:
-        node: Machine id in the engine.
-        address: "host:port" that its program listens on.
-        sessions: Sessions on a worker.
-        slots: Sessions that a worker can serve in time; None until it is ready.
-    """
-
     name: str
     phase: Phase
-    node: str = ""
-    address: str = ""
+    node: str = ""  # machine id in the engine
+    address: str = ""  # "host:port" that its program listens on
     url: str = ""
     runs_on: str = ""
     note: str = ""
     restarts: int = 0
-    sessions: int = 0
-    slots: int | None = None
+    sessions: int = 0  # sessions on a worker
+    slots: int | None = None  # sessions that a worker can serve in time; None until it is ready
 
 
 @dataclass(frozen=True)
@@ -99,10 +90,7 @@ class Scaling:
         now_s: float,
         leaving: Collection[str] = (),
     ) -> Decision:
-        """Return the actions for now; seats not yet placed count too.
-
-        `leaving` are machines that will be removed.
-        """
+        """Return the actions for now; unplaced seats count, `leaving` machines will be removed."""
         want = self.wanted(seats, waiting)
         self.draining = {
             seat.name: self.draining.get(seat.name, now_s)

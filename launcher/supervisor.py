@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from config import PROJECT_ROOT, Settings
-from core.worker_tls import client_context
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from config import Settings
+from core.schemas.worker import WorkerHealth, WorkerStatus
+from core.worker_tls import SNI, client_context
 from launcher.display import Display
-from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
 from launcher.plan import Kind, ProgramPlan
 from launcher.processes import Child, LogFile, until, write_pid_file
@@ -22,24 +25,69 @@ class StartError(Exception):
     """The system could not be started; the text gives the reason."""
 
 
+@dataclass(frozen=True)
+class Health:
+    answers: bool = False
+    is_ready: bool = False
+    progress: float | None = None  # loading progress, 0 to 1, if known
+    stage: str = "starting"  # current activity, for display
+    problem: str | None = None  # reason why it will never be ready
+    sessions: int = 0  # sessions on a worker
+    slots: int | None = None  # sessions that a worker can serve in time; None until it is ready
+
+
+class _GatewayAnswer(BaseModel):
+    status: str
+    ready: bool = True
+
+
+async def check_health(plan: ProgramPlan, tls: ssl.SSLContext | None, limit_s: float) -> Health:
+    """Query a program over a new connection; `tls` is None for plain HTTP."""
+    # The proxies of the environment are not for local programs.
+    client = httpx.AsyncClient(trust_env=False, timeout=limit_s, verify=tls or False)
+    extensions = SNI if plan.kind.has_internal_tls else None
+    try:
+        async with client:
+            answer = await client.get(plan.health_url, extensions=extensions)
+    except httpx.HTTPError:
+        return Health()
+    if answer.status_code != httpx.codes.OK:
+        return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
+    return _read_worker(answer) if plan.kind is Kind.WORKER else _read_gateway(answer)
+
+
+def _read_worker(answer: httpx.Response) -> Health:
+    """Interpret a worker's response; an unexpected one counts as starting."""
+    try:
+        health = WorkerHealth.model_validate_json(answer.content)
+    except ValidationError:
+        return Health(answers=True, stage="answers, but not as a worker does")
+    if health.worker_status is WorkerStatus.ERROR or health.status == "error":
+        return Health(answers=True, stage="error", problem=health.error or "no reason given")
+    if health.model_loaded:
+        sessions, slots = health.active_sessions or 0, health.capacity or health.slots
+        return Health(True, True, 1.0, health.worker_status.value, sessions=sessions, slots=slots)
+    return Health(True, False, health.load_progress, health.load_stage or "loading the model")
+
+
+def _read_gateway(answer: httpx.Response) -> Health:
+    try:
+        is_ready = _GatewayAnswer.model_validate_json(answer.content).ready
+    except ValidationError:
+        return Health(answers=True, stage="answers, but not as a gateway does")
+    return Health(True, is_ready, stage="ready" if is_ready else "waiting for workers")
+
+
 @dataclass
 class Program:
-    """One program under supervision.
-
-    Attributes:
-        note: Current activity, or the reason of the failure.
-        tls: Context that verifies its certificate; None for plain HTTP.
-        ready_since_s: On the loop's clock; None until it is ready after a start.
-    """
-
     plan: ProgramPlan
     restarts: Restarts
     phase: Phase = Phase.STOPPED
     health: Health = field(default_factory=Health)
-    note: str = ""
-    tls: ssl.SSLContext | None = None
+    note: str = ""  # current activity, or the reason of the failure
+    tls: ssl.SSLContext | None = None  # verifies its certificate; None for plain HTTP
     child: Child | None = None
-    ready_since_s: float | None = None
+    ready_since_s: float | None = None  # on the loop's clock; None until it is ready after a start
 
     @property
     def has_ended(self) -> bool:
@@ -58,7 +106,6 @@ class Program:
         self.child = Child(
             plan.command,
             environment=plan.environment,
-            folder=PROJECT_ROOT,
             log=plan.log,
             orphaned=plan.orphaned,
         )
@@ -89,14 +136,8 @@ class Program:
 
 
 class Supervisor:
-    """The programs of one system, from start to stop."""
-
     def __init__(self, folder: RunFolder, display: Display, pace: Pace, settings: Settings) -> None:
-        """Start nothing yet; the run folder is locked by this process.
-
-        Raises:
-            OSError: The CA of workers and desk can be neither read nor created.
-        """
+        """Start nothing yet, in the locked folder; OSError without the CA of workers and desk."""
         self.hurry = asyncio.Event()  # if set, running sessions are not waited for
         self.urls: list[str] = []
         self._folder = folder
@@ -114,8 +155,7 @@ class Supervisor:
     async def start(self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None) -> None:
         """Start programs together and wait until they are ready; `tls` as for `launch`.
 
-        Raises:
-            StartError: One exited, does not respond, or is a worker whose model did not load.
+        StartError if one exited, does not respond, or is a worker whose model did not load.
         """
         group = self.launch(plans, tls)
         has_models = any(plan.kind is Kind.WORKER for plan in plans)
@@ -134,9 +174,7 @@ class Supervisor:
     ) -> list[Program]:
         """Start programs without waiting for them; a StartError if one cannot be started.
 
-        Args:
-            plans: Programs that are also stopped together.
-            tls: Context that verifies gateways; None for plain HTTP.
+        They are also stopped together. `tls` verifies gateways; None for plain HTTP.
         """
         group: list[Program] = []
         self._groups.append(group)
@@ -156,7 +194,6 @@ class Supervisor:
         return group
 
     def set_phase(self, phase: Phase) -> None:
-        """Set the system's phase and write it to disk for other commands."""
         self._phase = phase
         self._save()
 

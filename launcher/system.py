@@ -26,8 +26,6 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class System:
-    """Starts, supervises and stops everything for one command."""
-
     def __init__(self, planner: Planner, folder: RunFolder, display: Display, pace: Pace) -> None:
         self._planner = planner
         self._folder = folder
@@ -39,10 +37,7 @@ class System:
         self._is_up = False
 
     async def run(self) -> int:
-        """Run until a signal arrives or the start fails; return the exit code.
-
-        A second signal ends running sessions at once.
-        """
+        """Run until a signal or a failed start; return the exit code. A second signal hurries."""
         work = asyncio.create_task(self._start_and_watch())
         signals = 0
 
@@ -90,7 +85,6 @@ class System:
                 group.create_task(self._watch_download())
 
     async def _clean_up(self) -> None:
-        """Stop what an earlier launcher left behind."""
         leftovers = self._folder.leftovers()
         if leftovers:
             self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")
@@ -176,9 +170,7 @@ def show_admin_link(display: Display, url: str, settings: Settings) -> None:
     """In a terminal, print the link that contains a generated admin token.
 
     The token is in the link's fragment, which browsers send to no server; no log gets the link.
-
-    Raises:
-        OSError: The token can be neither read nor written.
+    OSError if the token can be neither read nor written.
     """
     if settings.security.admin_token is None and not settings.security.insecure_admin:
         display.show(f"  {url}/admin#token={ensure_admin_token(settings.service.data_dir)}")

@@ -116,7 +116,6 @@ class RecordingLock:
             raise
 
     def release(self) -> None:
-        """Called once."""
         remove_lock(self._path.parent)
         os.close(self._descriptor)
 
@@ -127,10 +126,7 @@ def remove_lock(folder: Path) -> None:
 
 
 def is_live(folder: Path) -> bool:
-    """Whether a process is still writing a recording.
-
-    A lock that cannot be checked, for example for lack of permission, counts as held.
-    """
+    """Whether a process still writes a recording; a lock that cannot be checked counts as held."""
     try:
         descriptor = os.open(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
     except FileNotFoundError:
@@ -158,10 +154,7 @@ def check_room(folder: Path, min_free_gb: float) -> None:
 
 
 def append_sound(path: Path, header: bytes, samples: bytes) -> None:
-    """Append PCM to a WAV file, or create it; it is readable at any time.
-
-    `header` is the file's header including `samples`.
-    """
+    """Append PCM to a WAV file, always readable; `header` is the file's including `samples`."""
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
     try:
@@ -254,10 +247,7 @@ def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
 
 
 def readable_wav(path: Path) -> WavShape | None:
-    """Return a WAV file's shape, after repairing a truncated one.
-
-    None if it is missing, empty, or not written by the recorder.
-    """
+    """Return a WAV file's shape, repaired if truncated; None if missing, empty or not ours."""
     try:
         with path.open("rb") as file:
             head = file.read(WAV_HEADER_BYTES)

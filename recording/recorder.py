@@ -79,7 +79,6 @@ class ReplayProcess:
             logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
 
     def stop(self) -> None:
-        """Cancel the current replay and make no more."""
         with self._lock:
             self._is_stopped = True
             if self._child is not None:
@@ -115,7 +114,6 @@ class RecorderThreads:
         self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
 
     def next_writer(self) -> ThreadPoolExecutor:
-        """Return the writing thread of a new recording."""
         with self._lock:
             return next(self._turns)
 
@@ -170,20 +168,13 @@ class Clock:
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """Options of a recorder.
-
-    Attributes:
-        on_warning: Called at most once, when the recording stops early, usually on a writing
-            thread: use `call_soon_threadsafe`.
-        min_free_gb: The recording stops when less of the disk is free, GB; 0: never.
-        owner_secret: Entitles its holder to comment on, replace and delete the recording.
-    """
-
     threads: RecorderThreads
+    # Called at most once, when the recording stops early, usually on a writing thread: use
+    # `call_soon_threadsafe`.
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
-    min_free_gb: float = 0.0
-    owner_secret: str | None = None
+    min_free_gb: float = 0.0  # the recording stops when less of the disk is free, GB; 0: never
+    owner_secret: str | None = None  # entitles to comment, replace and delete
 
 
 class SessionRecorder:
@@ -326,10 +317,7 @@ class SessionRecorder:
         return None
 
     def _submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
-        """Queue a job; False if it was refused.
-
-        `work` may raise OSError, or one of our errors for unusable input.
-        """
+        """Queue a job, which may raise OSError or one of our errors; False if it was refused."""
         is_taken = self.is_recording and self._options.threads.take(size_bytes, is_vital=is_vital)
         return is_taken and self._queue(partial(self._attempt, work), size_bytes)
 
@@ -386,10 +374,7 @@ class SessionRecorder:
             logger.warning("recording %s stopped: %s", self.session_id, error)
 
     def _stop(self, problem: str) -> bool:
-        """Drop what is not written yet, with one warning; on any thread.
-
-        False if it was stopped before.
-        """
+        """Drop what is not written yet, with one warning; any thread. False if stopped before."""
         is_first = self._stopped.acquire(blocking=False)
         if is_first:
             self._problem = problem

@@ -187,7 +187,6 @@ class MediaFiles:
     def whole(
         self, names: Iterable[str | None] | None, is_whole: Callable[[Path], object]
     ) -> tuple[str, ...] | None:
-        """Return the names of complete files; None without any."""
         found = ((name, self._path(name)) for name in names or ())
         return tuple(name for name, path in found if name and path and is_whole(path)) or None
 
@@ -210,10 +209,7 @@ class MediaFiles:
 def identify(
     folder: Path, timeline: Timeline, meta: Meta | None, recording: Recording | None
 ) -> Meta:
-    """Build `meta.json` without the session's end.
-
-    Sources in order: the timeline, `meta.json`, `recording.json`, the names of the files.
-    """
+    """Build `meta.json` but for the end, of timeline, `meta.json`, `recording.json` or names."""
     if (line := timeline.session) is not None:
         known = line.app_type, line.worker_id, line.start_ts, line.config
     elif meta is not None:

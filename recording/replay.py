@@ -128,10 +128,7 @@ def best_codec() -> str:
 
 
 def write_replay_video(path: Path, plan: ReplayPlan, sound: Path, cues: list[Cue]) -> None:
-    """Write the video; `sound` is the replay's WAV file.
-
-    After a TimeoutError or an encoder's error the file is incomplete.
-    """
+    """Write the video of a replay's WAV file; an error of time or encoder leaves it incomplete."""
     deadline_s = time.monotonic() + TIME_LIMIT_S
     samples = np.memmap(sound, "<i2", "r", WAV_HEADER_BYTES, (plan.samples, CHANNELS))  # [T, 2]
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file:

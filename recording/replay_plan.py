@@ -227,10 +227,7 @@ class Cue:
 
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
-    """Return the subtitles: text accumulates over a turn, then disappears.
-
-    The user's words are above the model's, after a dash.
-    """
+    """Return the subtitles, which accumulate over a turn; the user's first, after a dash."""
     model = _cues_of_turns(plan.captions, plan.samples)
     user = _cues_of_turns(plan.user_captions, plan.samples)
     return _side_by_side([replace(cue, text=DASH + cue.text) for cue in user], model)

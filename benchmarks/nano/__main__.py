@@ -17,7 +17,6 @@ from rich.table import Table
 from benchmarks.nano import report
 from benchmarks.nano.gates import Area, Figure
 from benchmarks.nano.measure import Measurement, Sizes
-from benchmarks.nano.sheet import write_sheet
 from config import load_settings
 
 NOT_REACHED = 1  # exit code
@@ -55,7 +54,7 @@ def main(
             report.add(into, folder, [figure], today, report.current_commit())
     console.print(_table(figures))
     if measurement.samples:
-        console.print(f"audio sheet: {write_sheet(measurement.samples, out / 'sheet')}")
+        console.print(f"audio sheet: {report.write_sheet(measurement.samples, out / 'sheet')}")
     rows = [
         {"gate": f.gate.area, "metric": f.gate.metric, "limit": f.gate.limit, "value": f.value}
         | {"n": f.n, "is_reached": f.is_reached, "note": f.note}

@@ -19,18 +19,11 @@ class Area(StrEnum):
 
 @dataclass(frozen=True)
 class Gate:
-    """A required figure.
-
-    Attributes:
-        is_most: the limit is an upper bound instead of a lower one.
-        unit: "%" for shares, otherwise the suffix of the number.
-    """
-
     area: Area
     metric: str
     limit: float
-    is_most: bool = False
-    unit: str = "%"
+    is_most: bool = False  # the limit is an upper bound instead of a lower one
+    unit: str = "%"  # "%" for shares, otherwise the suffix of the number
 
     @property
     def wanted(self) -> str:
@@ -75,20 +68,11 @@ GATES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured figure.
-
-    Attributes:
-        value: None if it could not be measured.
-        n: number of cases.
-        note: remark, such as the reason for a missing value.
-        judge: model and program that judged the audio, if any.
-    """
-
     gate: Gate
-    value: float | None
-    n: int = 0
-    note: str = ""
-    judge: str = ""
+    value: float | None  # None if it could not be measured
+    n: int = 0  # number of cases
+    note: str = ""  # remark, such as the reason for a missing value
+    judge: str = ""  # model and program that judged the audio, if any
 
     @property
     def is_reached(self) -> bool:

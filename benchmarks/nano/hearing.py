@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
@@ -30,33 +30,8 @@ MAINS_HZ = 50
 PATIENCE_UNITS = 4  # after the right unit
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Result of one question.
-
-    Attributes:
-        is_exact: the reply is right word for word.
-        is_in_time: the reply began in the right unit.
-        early_units: units in which the model spoke before.
-        user_units: units from the first of the user's voice to the right one.
-    """
-
-    utterance: Utterance
-    said: str
-    is_exact: bool
-    is_in_time: bool
-    early_units: int
-    user_units: int
-
-
-def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:
-    asked = [_Asked.draw(each, Random(seed + n)) for n, each in enumerate(spoken)]
-    held = stage.hold(each.conversation for each in asked)
-    return [each.outcome(log) for each, log in zip(asked, held, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Asked:
+@dataclass
+class Asked:
     """A question in a conversation; the user's voice begins in unit `begin`, the reply in `due`."""
 
     utterance: Utterance
@@ -64,9 +39,10 @@ class _Asked:
     begin: int
     due: int
     conversation: Conversation
+    log: ConversationLog = field(default_factory=ConversationLog)
 
     @classmethod
-    def draw(cls, utterance: Utterance, random: Random) -> _Asked:
+    def draw(cls, utterance: Utterance, random: Random) -> Asked:
         setting = Setting.draw(random)
         lead_s = random.uniform(0.0, LONGEST_LEAD_S)
         due = unit_after(lead_s + utterance.duration_s + QUIET_S)
@@ -79,29 +55,35 @@ class _Asked:
         conversation = Conversation(scene, setting.system, is_over=is_over)
         return cls(utterance, setting, int(lead_s), due, conversation)
 
-    def outcome(self, log: ConversationLog) -> Outcome:
-        right = self.setting.right_answers(self.utterance.question)
-        early = [unit for unit in log.units[self.begin : self.due] if not unit.is_listen]
-        return Outcome(
-            self.utterance,
-            log.text,
-            is_exact(log.text, right),
-            log.first_spoken == self.due,
-            len(early),
-            self.due - self.begin,
-        )
+    @property
+    def is_right(self) -> bool:
+        return is_exact(self.log.text, self.setting.right_answers(self.utterance.question))
+
+    @property
+    def early_units(self) -> int:
+        """Number of units in which the model spoke before `due`."""
+        return sum(not unit.is_listen for unit in self.log.units[self.begin : self.due])
 
 
-def hears(gate: Gate, outcomes: Sequence[Outcome]) -> Figure:
+def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Asked]:
+    asked = [Asked.draw(each, Random(seed + n)) for n, each in enumerate(spoken)]
+    held = stage.hold(each.conversation for each in asked)
+    for each, log in zip(asked, held, strict=True):
+        each.log = log
+    return asked
+
+
+def hears(gate: Gate, asked: Sequence[Asked]) -> Figure:
     """Return the share of exact answers, with wrong ones in the note."""
-    wrong = [f"{o.utterance.question.text!r} → {o.said!r}" for o in outcomes if not o.is_exact]
-    return share(gate, len(outcomes) - len(wrong), len(outcomes), "; ".join(wrong[:5]))
+    wrong = [f"{a.utterance.question.text!r} → {a.log.text!r}" for a in asked if not a.is_right]
+    return share(gate, len(asked) - len(wrong), len(asked), "; ".join(wrong[:5]))
 
 
-def takes_turns(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
-    yield share(gates.RIGHT_UNIT, sum(o.is_in_time for o in outcomes), len(outcomes))
-    early, units = sum(o.early_units for o in outcomes), sum(o.user_units for o in outcomes)
-    yield share(gates.EARLY_UNITS, early, units)
+def takes_turns(asked: Sequence[Asked]) -> Iterator[Figure]:
+    in_time = sum(each.log.first_spoken == each.due for each in asked)
+    yield share(gates.RIGHT_UNIT, in_time, len(asked))
+    early = sum(each.early_units for each in asked)
+    yield share(gates.EARLY_UNITS, early, sum(each.due - each.begin for each in asked))
 
 
 def false_starts(stage: Stage, count: int, seed: int) -> Figure:

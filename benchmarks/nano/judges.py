@@ -161,7 +161,6 @@ def word_errors(reference: str, transcript: str) -> WordErrors:
 
 
 def _distance(wanted: list[str], found: list[str]) -> int:
-    """Return the Levenshtein distance in words."""
     row = list(range(len(found) + 1))
     for i, word in enumerate(wanted, start=1):
         before, row[0] = row[0], i

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Area, Figure, Gate
-from benchmarks.nano.hearing import Outcome, ask, false_starts, hears, takes_turns
+from benchmarks.nano.hearing import Asked, ask, false_starts, hears, takes_turns
 from benchmarks.nano.judges import Dnsmos, WhisperJudge
+from benchmarks.nano.report import Sample
 from benchmarks.nano.runs import Stage
 from benchmarks.nano.seeing import sees
-from benchmarks.nano.sheet import Sample
 from benchmarks.nano.socket_conversation import converse, judged, script
 from benchmarks.nano.speaking import (
     is_quick,
@@ -33,22 +33,13 @@ PACKAGES = "downloads"  # as in `training.nano.inputs`
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of cases of each figure.
-
-    Attributes:
-        questions: in synthetic voices, and as recordings of a person.
-        natural: questions in natural voices.
-        noises: conversations of 20 s without a question.
-        timed: questions for the measurement of time.
-    """
-
-    questions: int = 200
-    natural: int = 200
-    noises: int = 30
+    questions: int = 200  # in synthetic voices, and as recordings of a person
+    natural: int = 200  # questions in natural voices
+    noises: int = 30  # conversations of 20 s without a question
     replies: int = 200
     interruptions: int = 60
     pictures: int = 150
-    timed: int = 12
+    timed: int = 12  # questions for the measurement of time
 
     def scaled(self, share: float) -> Sizes:
         """Scale the numbers, to at least six."""
@@ -96,13 +87,6 @@ class Measurement:
                     for gate in concerned:
                         yield Figure(gate, None, note=f"NOT MEASURED: {error}")
 
-    def voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
-        """Speak with natural voices or, if these are unavailable, with synthetic ones."""
-        try:
-            return natural(asked, seed, self.folder)
-        except InputError:
-            return synthetic(asked, seed)
-
     def quick_voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
         """Speak with synthetic voices or, if these are unavailable, with natural ones."""
         try:
@@ -113,7 +97,7 @@ class Measurement:
     def _hearing(self) -> Iterator[Figure]:
         size, seed = self.sizes.questions, self.seed
         asked = held_out_questions(size, seed)
-        outcomes: list[Outcome] = []
+        outcomes: list[Asked] = []
         kinds: tuple[tuple[Gate, Callable[[], list[Utterance]]], ...] = (
             (gates.HEARS_SYNTHETIC, lambda: synthetic(asked, seed)),
             (gates.HEARS_NATURAL, lambda: natural(asked[: self.sizes.natural], seed, self.folder)),
@@ -143,9 +127,7 @@ class Measurement:
     def _speaking(self) -> Iterator[Figure]:
         asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
         replies = say(self.stage, self.judge, asked)
-        self.samples += [
-            Sample(each.asked, each.text, each.transcript, each.sound) for each in replies
-        ]
+        self.samples += replies
         yield replace(speaks(replies), judge=WhisperJudge.NAME)
         yield replace(sounds(replies, Dnsmos(self.folder / PACKAGES)), judge=Dnsmos.NAME)
 
@@ -155,7 +137,11 @@ class Measurement:
 
     def _end_to_end(self) -> Iterator[Figure]:
         asked = script()
-        said = converse(self.checkpoint, self.voices(asked, self.seed))
+        try:
+            spoken = natural(asked, self.seed, self.folder)
+        except InputError:
+            spoken = synthetic(asked, self.seed)
+        said = converse(self.checkpoint, spoken)
         figure = replace(judged(asked, said, self.judge), judge=WhisperJudge.NAME)
         self.samples += [
             Sample(question.text, each.text, "", each.sound)

@@ -1,26 +1,36 @@
-"""Report of the gates' figures at full size, for the weights in the repository."""
+"""What a run leaves: figures at full size for the weights in the repository, and audio."""
 
 from __future__ import annotations
 
-import hashlib
+import html
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from benchmarks.nano.gates import GATES, Figure
 from config import PROJECT_ROOT
-from core.sums import SUMS_FILE
+from core.audio import FloatArray, encode_wav
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.sums import SUMS_FILE, file_sha256
 
 REPORT = PROJECT_ROOT / "docs" / "nano-figures.json"
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>nano: spoken replies</title>
+<style>body {{ font: 16px system-ui; margin: 2rem }} td {{ padding: .3rem 1rem .3rem 0 }}</style>
+<h1>nano: spoken replies</h1>
+<table><tr><th>question<th>reply<th>transcript of Whisper tiny.en<th></tr>
+{rows}
+</table></html>
+"""
+ROW = '<tr><td>{question}<td>{text}<td>{transcript}<td><audio controls src="{file}"></audio></tr>'
 
 
-class Measured(BaseModel):
+class Measured(BaseModel, frozen=True):
     """One figure of the report; fields as in `Figure`."""
-
-    model_config = ConfigDict(frozen=True)
 
     metric: str
     value: float
@@ -31,10 +41,8 @@ class Measured(BaseModel):
     judge: str = ""
 
 
-class Report(BaseModel):
+class Report(BaseModel, frozen=True):
     """Figures of one set of weights, identified by the SHA-256 of its file of checksums."""
-
-    model_config = ConfigDict(frozen=True)
 
     weights: str
     figures: tuple[Measured, ...] = ()
@@ -44,7 +52,7 @@ class Report(BaseModel):
 
 
 def weights_of(folder: Path) -> str:
-    return hashlib.sha256((folder / SUMS_FILE).read_bytes()).hexdigest()
+    return file_sha256(folder / SUMS_FILE)
 
 
 def read(path: Path) -> Report:
@@ -82,3 +90,29 @@ def current_commit() -> str:
         check=True,
     )
     return done.stdout.strip()
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Question, text, transcript and audio (float32 at 24 kHz) of a reply."""
+
+    question: str
+    text: str
+    transcript: str
+    sound: FloatArray
+
+
+def write_sheet(samples: Sequence[Sample], folder: Path) -> Path:
+    """Write a WAV file per sample and the page; return the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, each in enumerate(samples, start=1):
+        file = f"{number:03d}.wav"
+        (folder / file).write_bytes(encode_wav(each.sound, OUTPUT_SAMPLE_RATE_HZ))
+        words = {
+            name: html.escape(text) for name, text in vars(each).items() if isinstance(text, str)
+        }
+        rows.append(ROW.format(file=file, **words))
+    page = folder / "index.html"
+    page.write_text(PAGE.format(rows="\n".join(rows)), encoding="utf8")
+    return page

@@ -71,17 +71,10 @@ Scene = Callable[[int, ConversationLog], Samples]
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation to run.
-
-    Attributes:
-        speaks: synthesise speech.
-        is_over: evaluated after every unit.
-    """
-
     scene: Scene
     system: str | None = None
-    speaks: bool = False
-    is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn
+    speaks: bool = False  # synthesise speech
+    is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn  # after a unit
     most_units: int = MOST_UNITS
 
 
@@ -184,8 +177,6 @@ def recorded(sound: Samples, random: Random) -> Scene:
 
 @dataclass(frozen=True)
 class Setting:
-    """A system prompt with its facts."""
-
     system: str
     context: Context
 

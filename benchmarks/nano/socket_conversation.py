@@ -78,7 +78,6 @@ def script() -> list[Question]:
 
 
 def judged(asked: Sequence[Question], said: Sequence[SpokenReply], judge: WhisperJudge) -> Figure:
-    """Return the number of right turns by the judge's transcripts."""
     context, wrong = Context(), []
     for question, reply in zip(asked, said, strict=True):
         right = {answer(question, context, Random(seed)) for seed in range(POSSIBLE_DRAWS)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -13,8 +12,8 @@ import torch
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure
 from benchmarks.nano.judges import Dnsmos, WhisperJudge, word_errors
+from benchmarks.nano.report import Sample
 from benchmarks.nano.runs import (
-    OUTPUT_RATE_HZ,
     Conversation,
     ConversationLog,
     Scene,
@@ -30,20 +29,6 @@ from training.nano.domain.catalogue import answer, intents
 from training.nano.domain.kinds import Context, Question
 from training.nano.sessions import QUIET_S, unit_after
 from training.nano.voice.stages import is_held_out
-
-
-@dataclass(frozen=True, eq=False)
-class Reply:
-    """A spoken reply; `sound` is float32 at 24 kHz, `transcript` the judge's."""
-
-    asked: str
-    text: str
-    sound: Samples
-    transcript: str
-
-    @property
-    def duration_s(self) -> float:
-        return len(self.sound) / OUTPUT_RATE_HZ
 
 
 def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
@@ -63,7 +48,7 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
     return found
 
 
-def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Reply]:
+def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Sample]:
     settings = GenerationSettings(
         do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
     )
@@ -72,11 +57,11 @@ def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Re
     for question, reply in zip(asked, said, strict=True):
         sound = np.zeros(0, np.float32) if reply.waveform is None else reply.waveform
         transcript = judge.transcribe(to_input_rate(sound)) if len(sound) else ""
-        replies.append(Reply(question.text, reply.text, sound, transcript))
+        replies.append(Sample(question.text, reply.text, transcript, sound))
     return replies
 
 
-def speaks(replies: Sequence[Reply]) -> Figure:
+def speaks(replies: Sequence[Sample]) -> Figure:
     """Return the word error rate, with the worst replies in the note."""
     errors = [word_errors(reply.text, reply.transcript) for reply in replies]
     words = sum(each.words for each in errors)
@@ -86,17 +71,14 @@ def speaks(replies: Sequence[Reply]) -> Figure:
     return Figure(gates.SPEAKS, value, len(replies), worst)
 
 
-def sounds(replies: Sequence[Reply], dnsmos: Dnsmos) -> Figure:
+def sounds(replies: Sequence[Sample], dnsmos: Dnsmos) -> Figure:
     said = [to_input_rate(reply.sound) for reply in replies if len(reply.sound)]
     scores = [dnsmos.overall(np.clip(sound, -1, 1)) for sound in said]
     return Figure(gates.SOUNDS, float(np.mean(scores)) if scores else None, len(scores))
 
 
 def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Figure]:
-    """Measure the time of speaking units on one core, and the latency of the first audio.
-
-    The latency includes the wait for the end of the unit.
-    """
+    """Time speaking units on one core, and the first audio, with the wait for the unit's end."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     busy_s: list[float] = []
@@ -132,6 +114,5 @@ class _TimedScene:
         return self._scene(number, log)
 
     def spent_s(self, ended_s: float) -> list[float]:
-        """Return the duration of each unit; the last ended at `ended_s`."""
         ends = [*self._began_s[1:], ended_s]
         return [end - start for start, end in zip(self._began_s, ends, strict=True)]

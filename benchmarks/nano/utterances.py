@@ -68,11 +68,7 @@ def held_out_questions(count: int, seed: int) -> list[Question]:
 
 
 def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
-    """Speak with the held-out voices of installed speech synthesizers.
-
-    Raises:
-        InputError: none is installed.
-    """
+    """Speak with held-out voices of installed speech synthesizers; InputError if there is none."""
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
         engines["espeak"] = Espeak()
@@ -85,11 +81,7 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
 
 
 def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utterance]:
-    """Speak with the held-out natural voices, with a cache in `folder`.
-
-    Raises:
-        InputError: a package cannot be fetched.
-    """
+    """Speak with the held-out natural voices, cached in `folder`, or raise an InputError."""
     if not (folder / "encoder.pt").is_file():
         fetch(folder)
     styles, kept = styles_of(folder / "styles"), folder / "spoken"
@@ -99,11 +91,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
 
 
 def people(count: int, seed: int, folder: Path) -> list[Utterance]:
-    """Return recordings of a person: whole prompts, sums concatenated from words, and others.
-
-    Raises:
-        InputError: the package cannot be fetched.
-    """
+    """Return a person's recordings: prompts, sums of words and others; or raise an InputError."""
     prompts = Prompts.fetch(folder)
     random = Random(seed)
     asked = [
@@ -176,11 +164,7 @@ class Prompts:
 
 
 def debian_package(name: str, folder: Path) -> Path:
-    """Return the unpacked package in `folder`, downloaded if missing and never installed.
-
-    Raises:
-        InputError: it cannot be downloaded.
-    """
+    """Return the package, unpacked in `folder`, never installed; or raise an InputError."""
     unpacked = folder / name
     if not unpacked.is_dir():
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,14 +22,9 @@ from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import PCM, decoded
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
 from recording.folder import wav_header
-from session_recorder import (
-    DuplexSessionRecorder,
-    EndReason,
-    SessionRecorder,
-    TurnBasedSessionRecorder,
-    TurnTiming,
-    VoiceInput,
-)
+from recording.recorder import SessionRecorder
+from recording.records import EndReason, TurnTiming, VoiceInput
+from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 
 RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 OpenRecorder = Callable[[Snapshot], RecorderT]

@@ -16,19 +16,12 @@ from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
 from core.serving.slots import Owner
 from recording.listing import ListedRecording, list_folder
-from recording.names import recording_folders
-from recording.records import EndLine
+from recording.names import generate_recording_id, generate_session_id, recording_folders
+from recording.recorder import RecorderOptions, RecorderThreads, SessionRecorder
+from recording.records import EndLine, EndReason
 from recording.recovery import recover_all
 from recording.uploads import Uploader, is_sealed
-from session_recorder import (
-    EndReason,
-    RecorderOptions,
-    RecorderThreads,
-    SessionRecorder,
-    TurnBasedSessionRecorder,
-    generate_recording_id,
-    generate_session_id,
-)
+from session_recorder import TurnBasedSessionRecorder
 
 OPEN_MAX: Final = 64  # ours: recordings that are open between turns
 OPEN_LIMIT_S: Final = 300.0  # ours: after that the next turn begins another recording

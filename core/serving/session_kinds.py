@@ -54,7 +54,8 @@ from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
-from session_recorder import DuplexSessionRecorder, EndReason, TurnBasedSessionRecorder
+from recording.records import EndReason
+from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
 VARIANTS: Final = {"omni": RequestType.OMNI_DUPLEX, "audio": RequestType.AUDIO_DUPLEX}

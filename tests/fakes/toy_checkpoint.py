@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.random_weights import random_weights
+from benchmarks.rig import random_weights
 from MiniCPMO45.configuration_minicpmo import AudioConfig, MiniCPMOConfig, TTSConfig, VisionConfig
 from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from benchmarks.random_weights import random_weights
+from benchmarks.rig import random_weights
 from MiniCPMO45.loading.checkpoint import (
     SINGLE_FILE,
     expected_shapes,

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchmarks.random_weights import random_weights
+from benchmarks.rig import random_weights
 from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.full_checkpoint import (
-    VARIANT,
-    Sizes,
-    full_config,
-    write_full_checkpoint,
-)
+from benchmarks.full_checkpoint import VARIANT, full_config, write_full_checkpoint
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
@@ -50,8 +45,8 @@ NARROW = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = tmp_path_factory.mktemp("full") / "checkpoint"
-    sizes = Sizes(NARROW, has_tiny_voice=True, shard_bytes=60_000_000)
-    write_full_checkpoint(written, torch.device("cpu"), 0, sizes)
+    device = torch.device("cpu")
+    write_full_checkpoint(written, device, 0, NARROW, has_tiny_voice=True, shard_bytes=60_000_000)
     return written
 
 

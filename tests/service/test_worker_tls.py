@@ -27,9 +27,9 @@ from core.worker_tls import (
     issue,
     server_context,
 )
-from launcher.health import check_health
 from launcher.plan import Options, Planner, Programs
 from launcher.scaling import Bounds
+from launcher.supervisor import check_health
 from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, settings_for, until
 from tests.fakes.pools import idle_count
 from tests.service.workers import RunningWorker, running_worker

@@ -23,15 +23,15 @@ from core.schemas.duplex import Result
 from recording import names
 from recording.folder import read_recording
 from recording.names import recording_folder
-from recording.recorder import Clock, RecorderThreads, ReplayProcess
-from recording.records import DuplexRecording, Meta, Recording, TurnRecording
-from session_recorder import (
-    DuplexSessionRecorder,
+from recording.recorder import (
+    Clock,
     RecorderOptions,
+    RecorderThreads,
+    ReplayProcess,
     SessionRecorder,
-    TurnBasedSessionRecorder,
-    TurnTiming,
 )
+from recording.records import DuplexRecording, Meta, Recording, TurnRecording, TurnTiming
+from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 WAIT_S = 120.0  # ends a test that hangs

@@ -24,7 +24,6 @@ from benchmarks.summary import (
     growth,
     judge,
     memory_table,
-    percentile,
     spread_table,
     stage_spreads,
     stage_table,
@@ -48,24 +47,22 @@ def run_of(*units: Unit, seconds: float = 1.0) -> Run:
     )
 
 
-def test_percentile_interpolates() -> None:
-    assert percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.5
-    assert percentile([10.0, 20.0], 95) == pytest.approx(19.5)
-    assert percentile([7.0], 95) == 7.0
+def test_percentiles_interpolate() -> None:
+    assert Spread.of([4.0, 1.0, 3.0, 2.0]).p50 == 2.5
+    assert Spread.of([10.0, 20.0]).p95 == pytest.approx(19.5)
+    assert Spread.of([7.0]).p95 == 7.0
 
 
 @given(VALUES)
 def test_percentiles_are_ordered_and_within(values: list[float]) -> None:
     spread = Spread.of(values)
-    assert percentile(values, 0) == min(values)
     assert min(values) <= spread.p50 <= spread.p95 <= spread.p99 <= spread.max == max(values)
     assert spread.count == len(values)
 
 
-@pytest.mark.parametrize(("values", "percent"), [([], 50), ([1.0], -1), ([1.0], 101)])
-def test_percentile_refuses(values: list[float], percent: float) -> None:
-    with pytest.raises(ValueError, match="percentile"):
-        percentile(values, percent)
+def test_no_values_have_no_spread() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        Spread.of([])
 
 
 def test_growth_compares_like_with_like() -> None:

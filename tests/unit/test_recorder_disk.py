@@ -19,10 +19,9 @@ from core.errors import ErrorCode, RecordingStoppedError
 from recording import recorder as recorders_module
 from recording import recovery
 from recording.folder import is_live, read_meta
-from recording.recorder import RecorderThreads, ReplayProcess
+from recording.recorder import RecorderOptions, RecorderThreads, ReplayProcess, SessionRecorder
 from recording.records import DuplexRecording, Meta
 from recording.recovery import needs_recovery, recover_session
-from session_recorder import RecorderOptions, SessionRecorder
 from tests.unit.recordings import (
     WAIT_S,
     Bench,

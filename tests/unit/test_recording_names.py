@@ -12,7 +12,7 @@ import pytest
 from core.errors import InvalidSessionIdError
 from recording import names
 from recording.folder import is_whole_picture
-from session_recorder import generate_recording_id, generate_session_id
+from recording.names import generate_recording_id, generate_session_id
 from tests.source_tree import ROOT
 from tests.unit.recordings import (
     START,

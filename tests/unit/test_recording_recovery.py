@@ -338,7 +338,8 @@ WRITER = """
 import sys
 import numpy as np
 from core.schemas.duplex import Result
-from session_recorder import DuplexSessionRecorder, RecorderOptions, RecorderThreads
+from recording.recorder import RecorderOptions, RecorderThreads
+from session_recorder import DuplexSessionRecorder
 options = RecorderOptions(RecorderThreads())
 recorder = DuplexSessionRecorder("killed", "audio_duplex", "0", {}, sys.argv[1], options)
 for index in range(100_000):

@@ -16,10 +16,9 @@ from core.schemas.duplex import Result
 from recording import names
 from recording import replay as replay_module
 from recording.folder import read_recording, wav_header, write_recording
-from recording.recorder import ReplayProcess
-from recording.records import Chunk, DuplexRecording
+from recording.recorder import RecorderThreads, ReplayProcess
+from recording.records import Chunk, DuplexRecording, TextInput, TurnTiming
 from recording.replay import build_replay
-from session_recorder import RecorderThreads, TextInput, TurnTiming
 from tests.unit.recordings import (
     START,
     WAIT_S,

@@ -12,12 +12,8 @@ import pytest
 from core.audio import encode_wav, encode_wire_audio, to_pcm
 from core.schemas.common import AudioContent, ImageContent, Message, Role, TextContent, VideoContent
 from recording.folder import is_live, read_meta, read_recording
-from recording.records import TurnRecording, VoiceInput
-from session_recorder import (
-    SessionRecorder,
-    TextInput,
-    TurnTiming,
-)
+from recording.recorder import SessionRecorder
+from recording.records import TextInput, TurnRecording, TurnTiming, VoiceInput
 from tests.unit.recordings import (
     Bench,
     duplex_of,

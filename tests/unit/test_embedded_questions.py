@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.embedded_calls import Unit, is_ignored, was_stopped
-from benchmarks.embedded_questions import SPOKEN, OpenQuestion
-from benchmarks.embedded_report import Report
+from benchmarks.embedded_questions import SPOKEN, OpenQuestion, Report
 
 RAIN = next(question for question in SPOKEN if "rain" in question.text)
 COLOUR = OpenQuestion("Which colour is it?", r"\bred\b", r"colou?r", r"\bgreen\b")

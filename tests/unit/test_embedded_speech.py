@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.embedded_people import spoken_prompts
+from benchmarks.embedded_speech import spoken_prompts
 
 TEXTS = """; Core Asterisk Sounds in English
 

@@ -19,9 +19,9 @@ from pydantic_core import core_schema
 from core.schemas.common import WireModel
 from core.schemas.export.sockets import (
     CLOSE_TEXTS,
-    COMMON_RULES,
     PROTOCOL_VERSION,
     SOCKETS,
+    TEXTS,
     Side,
     Socket,
     closes_on,
@@ -223,7 +223,7 @@ def asyncapi_document() -> dict[str, Any]:
         "info": {
             "title": "MiniCPM-o live conversations",
             "version": PROTOCOL_VERSION,
-            "description": _listed(COMMON_RULES),
+            "description": TEXTS["queue"].partition("\n\n")[0],
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "defaultContentType": CONTENT_TYPE,
@@ -257,12 +257,12 @@ def asyncapi_document() -> dict[str, Any]:
 
 
 def _channel(socket: Socket) -> Schema:
-    steps = "\n".join(f"{number}. {step}" for number, step in enumerate(socket.course, start=1))
+    summary, course, rules, _ = TEXTS[socket.name].split("\n\n")
     channel: Schema = {
         "address": socket.address,
         "title": socket.title,
-        "summary": socket.summary,
-        "description": f"{steps}\n\n{_listed(socket.rules)}",
+        "summary": summary,
+        "description": f"{course}\n\n{rules}",
         "messages": {
             message.message_type: {"$ref": f"#/components/messages/{message.name}"}
             for side in Side
@@ -296,7 +296,3 @@ def _operation(socket: Socket, side: Side, action: str) -> Schema:
             for message in messages_of(socket, side)
         ],
     }
-
-
-def _listed(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)

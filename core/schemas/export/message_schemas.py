@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final, cast
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from core.schemas.common import WireModel
 from core.schemas.export.sockets import (
     CLOSE_TEXTS,
     PROTOCOL_VERSION,
@@ -41,12 +40,16 @@ DROPPED: Final = ("title", "readOnly")
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message; `name` is unique among all messages, `text` its description."""
+    """One message; `name` is unique among all messages, `text` its description.
+
+    `definitions` are the schemas that `schema` references, by name.
+    """
 
     name: str
     message_type: str
     text: str
     schema: Schema
+    definitions: Schema
 
 
 class _Generator(GenerateJsonSchema):
@@ -130,31 +133,24 @@ def _require_type(schema: Schema) -> None:
         schema["required"] = ["type", *(name for name in required if name != "type")]
 
 
-def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tuple[Schema, Schema]:
-    raw = message.model_json_schema(
-        ref_template=REFERENCE,
-        schema_generator=_Generator,
-        mode="validation" if side is Side.CLIENT else "serialization",
-    )
-    definitions: Schema = _clean(raw.pop("$defs", {}))
-    for definition in definitions.values():
-        _require_type(definition)
-    schema: Schema = _clean(raw)
-    if may_omit_type:
-        schema["properties"]["type"]["default"] = message_type(message)
-    else:
-        _require_type(schema)
-    return schema, definitions
-
-
 def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
     names = public_names()
-    implied = socket.implied_type if side is Side.CLIENT else None
     found = []
     for message in socket.messages(side):
-        schema, _ = _build(message, side, may_omit_type=message_type(message) == implied)
-        text = schema.pop("description")
-        found.append(MessageSchema(names[message], message_type(message), text, schema))
+        raw = message.model_json_schema(
+            ref_template=REFERENCE,
+            schema_generator=_Generator,
+            mode="validation" if side is Side.CLIENT else "serialization",
+        )
+        definitions: Schema = _clean(raw.pop("$defs", {}))
+        schema: Schema = _clean(raw)
+        kind, text = message_type(message), schema.pop("description")
+        for each in (schema, *definitions.values()):
+            _require_type(each)
+        if side is Side.CLIENT and kind == socket.implied_type:
+            schema["required"].remove("type")
+            schema["properties"]["type"]["default"] = kind
+        found.append(MessageSchema(names[message], kind, text, schema, definitions))
     return tuple(found)
 
 
@@ -166,12 +162,10 @@ def all_messages() -> tuple[MessageSchema, ...]:
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
     """Return the schemas referenced by messages, by name; a ValueError if names collide."""
     merged: Schema = {}
-    for socket, side in product(sockets, sides):
-        for message in socket.messages(side):
-            _, definitions = _build(message, side, may_omit_type=False)
-            for name, definition in definitions.items():
-                if merged.setdefault(name, definition) != definition:
-                    raise ValueError(f"two definitions of {name!r}")
+    for message in chain.from_iterable(messages_of(*pair) for pair in product(sockets, sides)):
+        for name, definition in message.definitions.items():
+            if merged.setdefault(name, definition) != definition:
+                raise ValueError(f"two definitions of {name!r}")
     return dict(sorted(merged.items()))
 
 

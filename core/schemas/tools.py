@@ -18,6 +18,5 @@ class Function(WireModel):
     name: str = Field(pattern=NAME, description="Its name.")
     description: Text | None = Field(None, description="Description for the model.")
     # Any: a JSON schema.
-    parameters: dict[str, Any] | None = Field(
-        None, description="JSON schema of its arguments; none: no arguments."
-    )
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments; none: no arguments."""

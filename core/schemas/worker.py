@@ -67,9 +67,8 @@ class ModelFacts(WireModel):
     parameters: int | None = Field(None, ge=0, description="Number of weights without the vocoder.")
     device: str = Field(description="cpu, or cuda and the GPU's name.")
     dtype: str | None = Field(None, description="Type of its weights.")
-    try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences it can answer."
-    )
+    try_saying: tuple[Suggestion, ...] = Field((), max_length=SUGGESTIONS_MAX)
+    """Sentences it can answer."""
 
     @computed_field(description="It shows the system, not the model's abilities.")  # type: ignore[prop-decorator]
     @property
@@ -86,9 +85,8 @@ class WorkerHealth(WireModel):
     boot_id: Id | None = Field(None, description="Id of the process.")
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
-    load_progress: float | None = Field(
-        None, ge=0, le=1, description="Share of the model that is loaded."
-    )
+    load_progress: float | None = Field(None, ge=0, le=1)
+    """Share of the model that is loaded."""
     load_stage: str | None = Field(None, description="Stage of loading, for people.")
     current_session_id: str | None = Field(None, description="Session that occupies it.")
     total_requests: int = Field(0, ge=0, description="Requests since it started.")
@@ -100,16 +98,13 @@ class WorkerHealth(WireModel):
     uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
     capabilities: list[str] = Field([], description="Modes it serves.")
     slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
-    capacity: int | None = Field(
-        None, ge=1, description="Sessions it can serve in time, as measured; null if unknown."
-    )
-    active_sessions: int | None = Field(
-        None, ge=0, description="Sessions it holds, including those being cleaned up."
-    )
+    capacity: int | None = Field(None, ge=1)
+    """Sessions it can serve in time, as measured; null if unknown."""
+    active_sessions: int | None = Field(None, ge=0)
+    """Sessions it holds, including those being cleaned up."""
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
-    transcribes_by: Literal["whisper", "model"] | None = Field(
-        None, description="Transcriber of users' speech, if any."
-    )
+    transcribes_by: Literal["whisper", "model"] | None = None
+    """Transcriber of users' speech, if any."""
     is_supervised: bool = Field(False, description="A launcher restarts it.")
     is_draining: bool = Field(False, description="It is about to exit and accepts nothing new.")
 

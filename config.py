@@ -98,17 +98,14 @@ class Settings(Section):
         return [local_address(host, self.worker_port(index)) for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
-        return FrontendDefaults(
-            playback_delay_ms=self.audio.playback_delay_ms,
-            default_lang=self.service.default_lang,
-            languages=languages,
-            max_kv_tokens=self.duplex.max_kv_tokens,
-            recording=self.recording,
-            recording_enabled=self.recording.enabled,
-            half_duplex=self.half_duplex,
-            duplex=self.duplex,
-            limits=self.limits,
-        )
+        derived = {
+            "playback_delay_ms": self.audio.playback_delay_ms,
+            "default_lang": self.service.default_lang,
+            "languages": languages,
+            "max_kv_tokens": self.duplex.max_kv_tokens,
+            "recording_enabled": self.recording.enabled,
+        }
+        return FrontendDefaults.model_validate({**dict(self), **derived})
 
 
 def load_settings(

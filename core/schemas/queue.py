@@ -18,9 +18,7 @@ RETURN_TICKET: Final = "ticket"  # query parameter of that socket: its place in 
 LAST_SEQ: Final = "last_seq"  # query parameter of that socket: the newest message received
 SEQ_PATTERN: Final = re.compile(r"[0-9]{1,15}")
 SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-SESSION_SECRET_HEADER: Final = (
-    "X-Session-Secret"  # proves that a request is from the session's owner
-)
+SESSION_SECRET_HEADER: Final = "X-Session-Secret"  # proves that a request is its owner's
 SESSION_SECRET_BYTES: Final = 16
 
 SECRET_PATTERN: Final = re.compile(r"^[0-9a-f]{32}([0-9a-f]{16})?$")
@@ -41,12 +39,8 @@ class RequestType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> RequestType | None:
-        match value:
-            case "chat_ws":
-                return cls.CHAT
-            case "half_duplex":
-                return cls.HALF_DUPLEX_AUDIO
-        return None
+        others = {"chat_ws": cls.CHAT, "half_duplex": cls.HALF_DUPLEX_AUDIO}
+        return others.get(str(value))
 
 
 def check_session_id(session_id: str) -> str:

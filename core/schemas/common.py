@@ -6,7 +6,7 @@ A wire field is defined here or in a sibling module and nowhere else. Imports no
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, AnyStr, Final, Literal, TypeVar
+from typing import Annotated, Any, AnyStr, Final, Literal, TypeVar
 
 from pybase64 import b64decode, b64encode_as_string
 from pydantic import (
@@ -275,6 +275,20 @@ class TokenStats(WireModel):
     input_tokens: int = Field(0, ge=0, description="Tokens fed for this turn.")
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
     total_tokens: int = Field(0, ge=0, description="Tokens in the KV cache afterwards.")
+
+
+FUNCTIONS_MAX: Final = 128  # source: OpenAI's API reference, "tools"
+FUNCTION_NAME: Final = r"^[a-zA-Z0-9_-]{1,64}$"  # same, "function.name"
+
+
+class Function(WireModel):
+    """A function that a reply may call."""
+
+    name: str = Field(pattern=FUNCTION_NAME, description="Its name.")
+    description: Text | None = Field(None, description="Description for the model.")
+    # Any: a JSON schema.
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments; none: no arguments."""
 
 
 AnyMessage = TypeVar("AnyMessage")

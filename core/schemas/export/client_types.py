@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +94,7 @@ def protocol_js() -> str:
     template = templates().get_template("protocol.js.j2")
     return template.render(
         session_id_pattern=SESSION_ID_PATTERN.pattern,
-        constants=list(_constants()),
+        constants=_constants(),
         json=partial(json.dumps, ensure_ascii=False),
     )
 
@@ -137,42 +138,36 @@ def _fields(schema: Schema) -> list[tuple[Schema, str]]:
 
 
 # Any: a value of JSON.
-def _constants() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    yield "LIMITS", "Sizes and counts the server accepts.", _limits()
-    errors = {code.name: code.value for code in ErrorCode}
-    yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
-    closes = {code.name: code.value for code in CloseCode}
-    yield "CLOSE_CODES", "Close codes of the server.", closes
-    text = "Defaults of {}."
+def _constants() -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return names, descriptions and values."""
     duplex = definitions_of()["DuplexConfig"]
     generate = next(one.schema for one in all_messages() if one.name == "Generate")
-    yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
-    yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
-    text = "Ranges of Generate; `above` is exclusive."
-    yield "GENERATE_RANGES", text, _ranges(generate)
-
-
-def _limits() -> dict[str, float]:
-    return {
-        name: value
-        for name, value in vars(limits).items()
-        if name.isupper() and isinstance(value, int | float)
+    bounds = {
+        name: {word: field[key] for word, key in BOUNDS if key in field}
+        for name, field in visible_fields(generate).items()
     }
+    sizes = {name: value for name, value in vars(limits).items() if name.isupper()}
+    return [
+        ("LIMITS", "Sizes and counts the server accepts.", sizes),
+        ("ERROR_CODES", "The `code` of an `error` or a `warning`.", _values(ErrorCode)),
+        ("CLOSE_CODES", "Close codes of the server.", _values(CloseCode)),
+        ("DUPLEX_CONFIG_DEFAULTS", "Defaults of DuplexConfig.", _defaults(duplex)),
+        ("GENERATE_DEFAULTS", "Defaults of Generate.", _defaults(generate)),
+        (
+            "GENERATE_RANGES",
+            "Ranges of Generate; `above` is exclusive.",
+            {name: found for name, found in bounds.items() if found},
+        ),
+    ]
+
+
+def _values(members: type[Enum]) -> Mapping[str, Any]:
+    return {member.name: member.value for member in members}
 
 
 def _defaults(schema: Schema) -> Schema:
     fields = visible_fields(schema).items()
     return {name: field.get("default") for name, field in fields if name != TYPE}
-
-
-def _ranges(schema: Schema) -> Schema:
-    found: Schema = {}
-    for name, field in visible_fields(schema).items():
-        for case in alternatives(field):
-            bounds = {word: case[key] for word, key in BOUNDS if key in case}
-            if bounds:
-                found[name] = bounds
-    return found
 
 
 # --- Python ---

@@ -128,19 +128,17 @@ def message_type(message: type[WireModel]) -> str:
 
 
 def public_names() -> Mapping[type[WireModel], str]:
-    """Return each message's name: that of its class, qualified by its module if ambiguous."""
-    classes = [message for socket in SOCKETS for side in Side for message in socket.messages(side)]
-    distinct = dict.fromkeys(classes)
-    uses = Counter(message.__name__ for message in distinct)
-    return {
-        message: message.__name__ if uses[message.__name__] == 1 else _qualified(message)
-        for message in distinct
+    """Return each message's name: that of its class, after that of its module if ambiguous."""
+    classes = dict.fromkeys(
+        message for socket in SOCKETS for side in Side for message in socket.messages(side)
+    )
+    uses = Counter(message.__name__ for message in classes)
+    modules = {
+        message: message.__module__.rpartition(".")[2].title().replace("_", "")
+        for message in classes
+        if uses[message.__name__] > 1
     }
-
-
-def _qualified(message: type[WireModel]) -> str:
-    module = message.__module__.rpartition(".")[2]
-    return module.title().replace("_", "") + message.__name__
+    return {message: modules.get(message, "") + message.__name__ for message in classes}
 
 
 # --- codes ---

@@ -251,6 +251,7 @@ def asyncapi_document() -> dict[str, Any]:
 
 
 def _channel(socket: Socket) -> Schema:
+    first_bytes, other_bytes = socket.limits_bytes
     summary, course, rules, _ = TEXTS[socket.name].split("\n\n")
     channel: Schema = {
         "address": socket.address,
@@ -263,10 +264,7 @@ def _channel(socket: Socket) -> Schema:
             for message in messages_of(socket, side)
         },
         "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
-        "x-limits": {
-            "first_message_bytes": socket.first_bytes,
-            "other_message_bytes": socket.other_bytes,
-        },
+        "x-limits": {"first_message_bytes": first_bytes, "other_message_bytes": other_bytes},
         "x-error-codes": [use.code.value for use in uses_on(socket.name)],
         "x-close-codes": {
             str(int(close)): {"text": CLOSE_TEXTS[close], "after": [code.value for code in codes]}

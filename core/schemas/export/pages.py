@@ -124,7 +124,7 @@ def codes(texts: Iterable[str]) -> str:
 
 
 def _sizes(socket: Socket) -> str:
-    first, other = socket.first_bytes // MIB, socket.other_bytes // MIB
+    first, other = (size // MIB for size in socket.limits_bytes)
     if first == other:
         return f"A message has at most {other} MiB"
     return f"`prepare` has at most {first} MiB, any other message {other} MiB"

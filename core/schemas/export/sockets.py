@@ -25,18 +25,33 @@ class Side(StrEnum):
     SERVER = "server"
 
 
+TURNS: Final = ("streaming", "chat")
+LIVE: Final = ("half_duplex", "duplex")  # one session a socket
+NAMED: Final = ("streaming", *LIVE)  # with the session's id in the address
+ALL: Final = (*TURNS, *LIVE)
+
+
 @dataclass(frozen=True)
 class Socket:
     """A socket and its messages."""
 
     name: str  # of its page and its channel
-    address: str  # path, with a placeholder for the session id
     title: str  # short
     client: Any  # union of the client's messages. Any: a union is no class.
     server: Any  # union of the server's messages
-    first_bytes: int  # longest first message of a session or turn
-    other_bytes: int  # longest message otherwise
     implied_type: str | None = None  # type of a message without one
+
+    @property
+    def address(self) -> str:
+        """Path, with a placeholder for the session id."""
+        return f"/ws/{self.name}" + ("/{session_id}" if self.name in NAMED else "")
+
+    @property
+    def limits_bytes(self) -> tuple[int, int]:
+        """Longest first message of a session or turn, and longest message otherwise."""
+        if self.name in LIVE:
+            return limits.PREPARE_LIMIT_BYTES, limits.LIVE_SOCKET_LIMIT_BYTES
+        return limits.CHAT_SOCKET_LIMIT_BYTES, limits.CHAT_SOCKET_LIMIT_BYTES
 
     def messages(self, side: Side) -> tuple[type[WireModel], ...]:
         """Return the classes of one side's messages, in the order of the union."""
@@ -80,46 +95,15 @@ A socket's are: what it is for, the usual order of messages, further rules, the 
 """
 
 STREAMING: Final = Socket(
-    name="streaming",
-    address="/ws/streaming/{session_id}",
-    title="Turn-based chat",
-    client=streaming.ClientMessage,
-    server=streaming.ServerMessage,
-    first_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
-    other_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
+    "streaming", "Turn-based chat", streaming.ClientMessage, streaming.ServerMessage
 )
-
 HALF_DUPLEX: Final = Socket(
-    name="half_duplex",
-    address="/ws/half_duplex/{session_id}",
-    title="Voice chat in turns",
-    client=half_duplex.ClientMessage,
-    server=half_duplex.ServerMessage,
-    first_bytes=limits.PREPARE_LIMIT_BYTES,
-    other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
+    "half_duplex", "Voice chat in turns", half_duplex.ClientMessage, half_duplex.ServerMessage
 )
-
-DUPLEX: Final = Socket(
-    name="duplex",
-    address="/ws/duplex/{session_id}",
-    title="Full duplex",
-    client=duplex.ClientMessage,
-    server=duplex.ServerMessage,
-    first_bytes=limits.PREPARE_LIMIT_BYTES,
-    other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
-)
-
+DUPLEX: Final = Socket("duplex", "Full duplex", duplex.ClientMessage, duplex.ServerMessage)
 CHAT: Final = Socket(
-    name="chat",
-    address="/ws/chat",
-    title="One request, one reply",
-    client=chat.ClientMessage,
-    server=chat.ServerMessage,
-    first_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
-    other_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
-    implied_type=chat.REQUEST_TAG,
+    "chat", "One request, one reply", chat.ClientMessage, chat.ServerMessage, chat.REQUEST_TAG
 )
-
 SOCKETS: Final = (STREAMING, HALF_DUPLEX, DUPLEX, CHAT)
 
 
@@ -142,11 +126,6 @@ def public_names() -> Mapping[type[WireModel], str]:
 
 
 # --- codes ---
-
-TURNS: Final = ("streaming", "chat")
-LIVE: Final = ("half_duplex", "duplex")
-NAMED: Final = ("streaming", *LIVE)
-ALL: Final = (*TURNS, *LIVE)
 
 
 @dataclass(frozen=True)

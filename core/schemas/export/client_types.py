@@ -7,7 +7,7 @@ and settings typed dictionaries.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -20,7 +20,6 @@ from core.errors import CloseCode, ErrorCode
 from core.schemas import limits
 from core.schemas.export.message_schemas import (
     TYPE,
-    MessageSchema,
     Schema,
     all_messages,
     alternatives,
@@ -103,7 +102,7 @@ def protocol_d_ts() -> str:
     definitions = definitions_of()
     template = templates().get_template("protocol.d.ts.j2")
     return template.render(
-        types=_described(definitions, all_messages()),
+        types=definitions | {message.name: message.schema for message in all_messages()},
         sockets=SOCKETS,
         Side=Side,
         messages_of=messages_of,
@@ -112,16 +111,6 @@ def protocol_d_ts() -> str:
         type_text=type_text,
         meaning_of=meaning_of,
     )
-
-
-def _described(
-    definitions: Schema, messages: Iterable[MessageSchema]
-) -> list[tuple[str, str, Schema]]:
-    """Return names, descriptions and schemas."""
-    return [
-        *((name, schema["description"], schema) for name, schema in definitions.items()),
-        *((message.name, message.text, message.schema) for message in messages),
-    ]
 
 
 # --- types ---
@@ -179,14 +168,14 @@ SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whos
 
 def events_py() -> str:
     sockets = [socket for socket in SOCKETS if socket.name in SERVED]
-    sent = [
-        message
+    sent = {
+        message.name: message.schema
         for socket in sockets
         for message in messages_of(socket, Side.CLIENT)
         if message.message_type in SETTINGS
-    ]
+    }
     events = {socket.name: messages_of(socket, Side.SERVER) for socket in sockets}
-    said = {message.name: message for messages in events.values() for message in messages}
+    said = {one.name: one.schema for messages in events.values() for one in messages}
     inner = definitions_of(sockets, [Side.SERVER])
     given = {k: v for k, v in definitions_of(sockets, [Side.CLIENT]).items() if k not in inner}
     definitions = given | inner
@@ -197,12 +186,12 @@ def events_py() -> str:
             for name, schema in definitions.items()
             if "properties" not in schema
         ],
-        settings=_described({k: v for k, v in given.items() if "properties" in v}, sent),
-        events=_described({k: v for k, v in inner.items() if "properties" in v}, said.values()),
+        settings={k: v for k, v in given.items() if "properties" in v} | sent,
+        events={k: v for k, v in inner.items() if "properties" in v} | said,
         nested={
             reference_name(field)
-            for message in said.values()
-            for field in message.schema["properties"].values()
+            for schema in said.values()
+            for field in schema["properties"].values()
             if "properties" in definitions.get(reference_name(field) or "", {})
         },
         sockets=events,

@@ -40,16 +40,12 @@ DROPPED: Final = ("title", "readOnly")
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message; `name` is unique among all messages, `text` its description.
+    """One message."""
 
-    `definitions` are the schemas that `schema` references, by name.
-    """
-
-    name: str
+    name: str  # unique among all messages
     message_type: str
-    text: str
-    schema: Schema
-    definitions: Schema
+    schema: Schema  # with a description
+    definitions: Schema  # those that it references, by name
 
 
 class _Generator(GenerateJsonSchema):
@@ -144,13 +140,13 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
         )
         definitions: Schema = _clean(raw.pop("$defs", {}))
         schema: Schema = _clean(raw)
-        kind, text = message_type(message), schema.pop("description")
+        kind = message_type(message)
         for each in (schema, *definitions.values()):
             _require_type(each)
         if side is Side.CLIENT and kind == socket.implied_type:
             schema["required"].remove("type")
             schema["properties"]["type"]["default"] = kind
-        found.append(MessageSchema(names[message], kind, text, schema, definitions))
+        found.append(MessageSchema(names[message], kind, schema, definitions))
     return tuple(found)
 
 
@@ -239,9 +235,9 @@ def asyncapi_document() -> dict[str, Any]:
                 message.name: {
                     "name": message.message_type,
                     "title": message.message_type,
-                    "summary": message.text,
+                    "summary": message.schema["description"],
                     "contentType": CONTENT_TYPE,
-                    "payload": message.schema,
+                    "payload": {k: v for k, v in message.schema.items() if k != "description"},
                 }
                 for message in all_messages()
             },

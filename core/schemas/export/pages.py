@@ -133,13 +133,12 @@ def _sizes(socket: Socket) -> str:
 # --- fields ---
 
 
-def _fields(definitions: Schema, schema: Schema, side: Side) -> str:
+def _fields(definitions: Schema, schema: Schema, side: Side, *, is_object: bool = False) -> str:
     required = required_fields(schema)
-    is_object = "description" in schema  # a message's description stands above its table
     rows = []
     for name, field in visible_fields(schema).items():
         if name == TYPE and not is_object:
-            continue
+            continue  # the heading is the message's type
         default = "required" if name in required else f"`{_json(field.get('default'))}`"
         words = type_words(field, definitions)
         rest = range_words(field), meaning_of(field, definitions)

@@ -7,7 +7,7 @@ and settings typed dictionaries.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -86,7 +86,18 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 
 def templates() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
-    return Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {
+        "Side": Side,
+        "PYTHON": PYTHON,
+        "definitions": definitions_of(),
+        "messages_of": messages_of,
+        "visible_fields": visible_fields,
+        "required_fields": required_fields,
+        "type_text": type_text,
+        "meaning_of": meaning_of,
+    }
+    return environment
 
 
 def protocol_js() -> str:
@@ -99,28 +110,9 @@ def protocol_js() -> str:
 
 
 def protocol_d_ts() -> str:
-    definitions = definitions_of()
     template = templates().get_template("protocol.d.ts.j2")
-    return template.render(
-        types=definitions | {message.name: message.schema for message in all_messages()},
-        sockets=SOCKETS,
-        Side=Side,
-        messages_of=messages_of,
-        definitions=definitions,
-        fields=_fields,
-        type_text=type_text,
-        meaning_of=meaning_of,
-    )
-
-
-# --- types ---
-
-
-def _fields(schema: Schema) -> list[tuple[Schema, str]]:
-    """Return each field's schema and its name, with a question mark if optional."""
-    required = required_fields(schema)
-    fields = visible_fields(schema).items()
-    return [(field, name if name in required else f"{name}?") for name, field in fields]
+    types = definitions_of() | {message.name: message.schema for message in all_messages()}
+    return template.render(types=types, sockets=SOCKETS)
 
 
 # --- constants ---
@@ -196,10 +188,4 @@ def events_py() -> str:
         },
         sockets=events,
         given=given,
-        fields=lambda schema: _python_fields(schema, definitions),
     )
-
-
-def _python_fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:
-    for name, field in visible_fields(schema).items():
-        yield name, type_text(field, PYTHON), "" if name == TYPE else meaning_of(field, definitions)

@@ -85,9 +85,7 @@ def pages() -> dict[str, str]:
     environment.globals |= {
         "shared": [one for one in sent[0] if all(one in others for others in sent)],
         "definitions_of": definitions_of,
-        "Side": Side,
         "sockets": SOCKETS,
-        "messages_of": messages_of,
         "fields": partial(_fields, definitions_of()),
         "table": table,
         "codes": codes,

@@ -42,15 +42,13 @@ def read_file(path: Path, *, is_required: bool) -> Source:
         SettingsError: It is required and missing, not JSON, or not an object of sections.
     """
     try:
-        text = path.read_text(encoding="utf8")
+        sections = json.loads(path.read_text(encoding="utf8"))
     except FileNotFoundError:
         if is_required:
             raise SettingsError(f"{path} does not exist; start from config.example.json") from None
         return Source(f"in {path.name}", {})
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
-    try:
-        sections = json.loads(text)
     except ValueError as error:
         raise SettingsError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(sections, dict):
@@ -98,11 +96,9 @@ def known_keys(model: type[BaseModel]) -> dict[str, bool]:
     keys = {}
     for section, field in model.model_fields.items():
         part = field.annotation
-        if not (isinstance(part, type) and issubclass(part, BaseModel)):
-            raise TypeError(f"{section} is not a section")
+        assert isinstance(part, type) and issubclass(part, BaseModel), f"{section} is no section"
         for name, entry in part.model_fields.items():
-            secret = "SecretStr" in repr(entry.annotation)
-            keys[f"{section}.{entry.alias or name}"] = secret
+            keys[f"{section}.{entry.alias or name}"] = "SecretStr" in repr(entry.annotation)
     return keys
 
 

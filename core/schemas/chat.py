@@ -125,9 +125,7 @@ ClientMessage = Annotated[
     | Annotated[Stop | Heartbeat, Field(discriminator="type")],
     Field(union_mode="left_to_right"),
 ]
-"""Client messages of `/ws/chat`."""
 
 ServerMessage = Annotated[
     QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem, Field(discriminator="type")
 ]
-"""Server messages of `/ws/chat`."""

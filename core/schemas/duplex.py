@@ -234,7 +234,6 @@ ClientMessage = Annotated[
     | queue.Heartbeat,
     Field(discriminator="type"),
 ]
-"""Client messages of `/ws/duplex`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage
@@ -252,4 +251,3 @@ ServerMessage = Annotated[
     | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/duplex`."""

@@ -36,11 +36,9 @@ class DuplexConfig(OpenModel):
     chunk_ms: int = Field(limits.UNIT_MS, ge=limits.UNIT_MS, le=limits.UNIT_MS)
     """Length of one unit and of each audio_chunk, ms; must be 1000."""
     sample_rate: int = Field(
-        limits.INPUT_SAMPLE_RATE_HZ,
-        ge=limits.INPUT_SAMPLE_RATE_HZ,
-        le=limits.INPUT_SAMPLE_RATE_HZ,
-        description="Samples per second of the audio sent; must be 16000.",
+        limits.INPUT_SAMPLE_RATE_HZ, ge=limits.INPUT_SAMPLE_RATE_HZ, le=limits.INPUT_SAMPLE_RATE_HZ
     )
+    """Samples per second of the audio sent; must be 16000."""
     decode_mode: Literal["sampling", "greedy"] = "sampling"
     """Sample, or take the most likely token."""
     listen_top_k: int | None = Field(None, ge=1, le=200_000)

@@ -172,7 +172,6 @@ ClientEvent = Annotated[
     | NotOffered,
     Field(discriminator="type"),
 ]
-"""Client events."""
 
 ClientMessage = ClientEvent | AudioReceived | Fixture
 """Client events with decoded audio, as the machine receives them."""

@@ -172,7 +172,6 @@ ClientMessage = Annotated[
     Prepare | AudioChunk | queue.Stop | queue.Interrupt | queue.Heartbeat,
     Field(discriminator="type"),
 ]
-"""Client messages of `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage
@@ -188,4 +187,3 @@ ServerMessage = Annotated[
     | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/half_duplex`."""

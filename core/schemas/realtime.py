@@ -99,7 +99,6 @@ ClientEvent = Annotated[
     | BufferCommand,
     Field(discriminator="type"),
 ]
-"""Client events."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 parse_event: Final = partial(parse_client_event, EVENT, event_types(ClientEvent))

@@ -217,13 +217,11 @@ class CacheMiss(WireModel):
 ClientMessage = Annotated[
     Prefill | Generate | queue.Stop | queue.Close | queue.Heartbeat, Field(discriminator="type")
 ]
-"""Client messages of `/ws/streaming`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage | PrefillDone | Chunk | queue.UserTranscript | Done | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/streaming`."""
 
 WorkerClientMessage = Annotated[
     WorkerPrefill | Generate | queue.Stop | queue.Close | queue.Heartbeat,

@@ -13,8 +13,6 @@ from core.schemas.common import Id, WireModel
 WORKER_SECRET_HEADER = "X-Worker-Secret"  # secret common to gateway and workers of other machines
 SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that restarts workers
 RESTART_EXIT_CODE = 75  # of a worker that wants to be restarted; EX_TEMPFAIL of sysexits(3)
-
-
 WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # in logs, metrics, recordings and addresses
 
 
@@ -47,11 +45,6 @@ class ModelKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-DEMONSTRATIONS = frozenset(
-    {ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.CASCADE, ModelKind.FAKE}
-)
-"""Kinds that demonstrate the system rather than the published model."""
-
 SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest
 SUGGESTION_MAX_CHARS = 200
 MODEL_NAME_MAX_CHARS = 80
@@ -73,7 +66,7 @@ class ModelFacts(WireModel):
     @computed_field(description="It shows the system, not the model's abilities.")  # type: ignore[prop-decorator]
     @property
     def is_demonstration(self) -> bool:
-        return self.kind in DEMONSTRATIONS
+        return self.kind not in (ModelKind.FULL, ModelKind.UNKNOWN)
 
 
 class WorkerHealth(WireModel):

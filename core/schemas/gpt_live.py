@@ -49,6 +49,8 @@ class Audio(WireModel):
 
 
 class TextPart(WireModel):
+    """A text."""
+
     type: Literal["input_text", "output_text", "text"] = "input_text"
     text: Text
 
@@ -69,6 +71,8 @@ class Delegation(WireModel):
 
 
 class SessionSettings(OpenModel):
+    """Settings of a session."""
+
     model: str = Field(max_length=MODEL_MAX_CHARS)  # any name
     instructions: Text | None = None
     input: list[InitialItem] | None = Field(None, max_length=INITIAL_ITEMS_MAX)
@@ -95,16 +99,22 @@ class SessionChanges(WireModel):
 
 
 class SessionUpdate(realtime.NamedEvent):
+    """Change settings."""
+
     type: Literal["session.update"] = "session.update"
     session: SessionChanges
 
 
 class InputAudioAppend(realtime.NamedEvent):
+    """The next microphone audio."""
+
     type: Literal["session.input_audio.append"]
     audio: str  # Base64 of samples in the session's format
 
 
 class InputImageAppend(realtime.ImageAppend):
+    """A camera picture; an extension."""
+
     type: Literal["session.input_image.append"]
 
 

@@ -29,6 +29,8 @@ class SessionUpdate(NamedEvent):
 
 
 class BufferAppend(NamedEvent):
+    """Microphone audio."""
+
     type: Literal["input_audio_buffer.append"]
     audio: AudioBytes = Field(max_length=APPEND_MAX_BYTES)  # Base64 in the session's input format
 
@@ -41,10 +43,14 @@ class ImageAppend(NamedEvent):
 
 
 class InputImageAppend(ImageAppend):
+    """A camera picture; an extension."""
+
     type: Literal["input_image_buffer.append"]
 
 
 class ItemCreate(NamedEvent):
+    """Add an item to the conversation."""
+
     type: Literal["conversation.item.create"]
     item: ClientItem
     previous_item_id: ItemId | None = None  # "root": first; default: last
@@ -67,11 +73,15 @@ class ItemTruncate(NamedEvent):
 
 
 class ResponseCreate(NamedEvent):
+    """Create a response now."""
+
     type: Literal["response.create"]
     response: ResponsePatch | None = None
 
 
 class ResponseCancel(NamedEvent):
+    """Cancel a response."""
+
     type: Literal["response.cancel"]
     response_id: str | None = Field(None, max_length=64)  # default: the active one
 

@@ -54,6 +54,8 @@ class SpokenPart(WireModel):
 
 
 class PicturePart(WireModel):
+    """A picture."""
+
     type: Literal["input_image"]
     # Data URL of a PNG, JPEG or WebP; other URLs are not fetched.
     image_url: str = Field(max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES) + 64)
@@ -243,6 +245,8 @@ class NoiseReduction(WireModel):
 
 
 class Voice(WireModel):
+    """A voice, by id."""
+
     id: Id
 
 
@@ -250,6 +254,8 @@ VoiceName = Id | Voice
 
 
 class AudioInput(WireModel):
+    """Input audio."""
+
     format: AudioFormat = AudioFormat()
     transcription: Transcription | None = None
     noise_reduction: NoiseReduction | None = None  # accepted, without effect
@@ -257,22 +263,30 @@ class AudioInput(WireModel):
 
 
 class VoiceChoice(WireModel):
+    """Voice of the model."""
+
     voice: VoiceName = "default"  # an uploaded voice; any other name selects the server's
     # Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s.
     voice_sample: ReferenceAudio | None = None
 
 
 class AudioOutput(VoiceChoice):
+    """Output audio."""
+
     format: AudioFormat = AudioFormat()
     speed: float = Field(1.0, ge=0.25, le=1.5)  # accepted; always 1.0
 
 
 class SessionAudio(WireModel):
+    """Audio settings."""
+
     input: AudioInput = AudioInput()
     output: AudioOutput = AudioOutput()
 
 
 class FunctionTool(Function):
+    """A function the model may call."""
+
     type: Literal["function"] = "function"  # no other tools are supported
 
 
@@ -327,10 +341,14 @@ class SessionPatch(_Shared):
 
 
 class ResponseAudio(WireModel):
+    """Audio settings of a response."""
+
     output: AudioOutput = AudioOutput()
 
 
 class ResponsePatch(_Shared):
+    """Settings of one response."""
+
     audio: ResponseAudio | None = None
     # Whether the response is part of the conversation.
     conversation: Literal["auto", "none"] = "auto"

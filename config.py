@@ -10,19 +10,13 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import ValidationError
 
 from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
-    ENVIRONMENT_PREFIX,
     SettingsError,
     Source,
     explain,
@@ -70,51 +64,23 @@ class FrontendDefaults(Section):
     limits: sections.LimitSettings
 
 
-class Settings(BaseSettings):
-    """All settings.
+class Settings(Section):
+    """All settings; `load_settings` reads them, the constructor reads nothing."""
 
-    The constructor does not read the environment; `load_settings` does.
-    """
-
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="ignore",
-        env_prefix=ENVIRONMENT_PREFIX,
-        env_nested_delimiter="_",
-        env_nested_max_split=1,  # keys contain the delimiter
-        env_ignore_empty=True,
-        env_parse_none_str="null",
-        enable_decoding=False,  # list fields parse their own values
-    )
-
-    model: sections.ModelSettings = Field(default_factory=sections.ModelSettings)
-    audio: sections.AudioSettings = Field(default_factory=sections.AudioSettings)
-    cascade: sections.CascadeSettings = Field(default_factory=sections.CascadeSettings)
-    transcription: sections.TranscriptionSettings = Field(
-        default_factory=sections.TranscriptionSettings
-    )
-    service: sections.ServiceSettings = Field(default_factory=sections.ServiceSettings)
-    recording: RecordingSettings = Field(default_factory=RecordingSettings)
-    duplex: sections.DuplexSettings = Field(default_factory=sections.DuplexSettings)
-    half_duplex: sections.HalfDuplexSettings = Field(default_factory=sections.HalfDuplexSettings)
-    security: sections.SecuritySettings = Field(default_factory=sections.SecuritySettings)
-    limits: sections.LimitSettings = Field(default_factory=sections.LimitSettings)
-    openai: sections.OpenAiSettings = Field(default_factory=sections.OpenAiSettings)
-    webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
-    logging: sections.LoggingSettings = Field(default_factory=sections.LoggingSettings)
-    telemetry: sections.TelemetrySettings = Field(default_factory=sections.TelemetrySettings)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from the constructor's arguments only."""
-        return (init_settings,)
+    model: sections.ModelSettings = sections.ModelSettings()
+    audio: sections.AudioSettings = sections.AudioSettings()
+    cascade: sections.CascadeSettings = sections.CascadeSettings()
+    transcription: sections.TranscriptionSettings = sections.TranscriptionSettings()
+    service: sections.ServiceSettings = sections.ServiceSettings()
+    recording: RecordingSettings = RecordingSettings()
+    duplex: sections.DuplexSettings = sections.DuplexSettings()
+    half_duplex: sections.HalfDuplexSettings = sections.HalfDuplexSettings()
+    security: sections.SecuritySettings = sections.SecuritySettings()
+    limits: sections.LimitSettings = sections.LimitSettings()
+    openai: sections.OpenAiSettings = sections.OpenAiSettings()
+    webrtc: WebRtcSettings = WebRtcSettings()
+    logging: sections.LoggingSettings = sections.LoggingSettings()
+    telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
 
     def worker_port(self, index: int) -> int:
         """Return the port of worker `index`, from 0; a SettingsError if it is out of range."""
@@ -132,17 +98,14 @@ class Settings(BaseSettings):
         return [local_address(host, self.worker_port(index)) for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
-        return FrontendDefaults(
-            playback_delay_ms=self.audio.playback_delay_ms,
-            default_lang=self.service.default_lang,
-            languages=languages,
-            max_kv_tokens=self.duplex.max_kv_tokens,
-            recording=self.recording,
-            recording_enabled=self.recording.enabled,
-            half_duplex=self.half_duplex,
-            duplex=self.duplex,
-            limits=self.limits,
-        )
+        derived = {
+            "playback_delay_ms": self.audio.playback_delay_ms,
+            "default_lang": self.service.default_lang,
+            "languages": languages,
+            "max_kv_tokens": self.duplex.max_kv_tokens,
+            "recording_enabled": self.recording.enabled,
+        }
+        return FrontendDefaults.model_validate({**dict(self), **derived})
 
 
 def load_settings(
@@ -166,7 +129,7 @@ def load_settings(
         raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
     sources = [
         read_file(path or HOME / CONFIG_FILE, is_required=path is not None),
-        read_environment(Settings),
+        read_environment(Settings.model_fields),
         Source(COMMAND_LINE, given),
     ]
     values: dict[str, object] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from core.schemas.tools import Function
+from core.schemas.common import Function
 from core.stop_sequences import overlap
 
 CALL_START: Final = "<tool_call>"

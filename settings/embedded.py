@@ -31,17 +31,11 @@ def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
 
 @dataclass(frozen=True)
 class CascadeFiles:
-    """The cascade's files.
+    """The cascade's files."""
 
-    Attributes:
-        language_model: a GGUF file.
-        whisper: folder of the transcriber, in CTranslate2's format.
-        voice: folder of the unzipped package `hibari`.
-    """
-
-    language_model: Path
-    whisper: Path
-    voice: Path
+    language_model: Path  # a GGUF file
+    whisper: Path  # folder of the transcriber, in CTranslate2's format
+    voice: Path  # folder of the unzipped package `hibari`
 
 
 def cascade_files(folder: Path) -> CascadeFiles:

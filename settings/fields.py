@@ -7,7 +7,7 @@ import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -35,6 +35,7 @@ HOME: Final = _home()
 """Base of relative paths, independent of the working directory."""
 
 NO_LIMIT = -1
+AnyItem = TypeVar("AnyItem")
 ORIGIN = re.compile(r"\*|https?://(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+)(:\d+)?/?", re.IGNORECASE)
 
 
@@ -99,22 +100,18 @@ ModelPlace = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidato
 Port = Annotated[int, Field(ge=1, le=65_535)]
 """A TCP port. Source: RFC 9293, section 3.1 (16 bits)."""
 
-TextList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
-"""Strings; in an environment variable as JSON or comma-separated."""
+Listed = Annotated[tuple[AnyItem, ...], BeforeValidator(_split_list)]
+"""In an environment variable a list is JSON, or comma-separated."""
 
-Secret = Annotated[SecretStr, Field(min_length=1)]
-SecretList = Annotated[tuple[Secret, ...], BeforeValidator(_split_list)]
-"""The same, never shown."""
-
-NetworkList = Annotated[
-    tuple[Annotated[str, AfterValidator(_is_network)], ...], BeforeValidator(_split_list)
-]
+TextList = Listed[str]
+SecretList = Listed[Annotated[SecretStr, Field(min_length=1)]]
+NetworkList = Listed[Annotated[str, AfterValidator(_is_network)]]
 """IP addresses and networks such as 10.0.0.0/8."""
 
-OriginList = Annotated[
-    tuple[Annotated[str, AfterValidator(_is_origin)], ...], BeforeValidator(_split_list)
-]
+OriginList = Listed[Annotated[str, AfterValidator(_is_origin)]]
 """Origins of web pages such as https://example.com; "*" is any."""
+
+WorkerList = Listed[WorkerAddress]
 
 DAYS_MAX: Final = 36_500  # a hundred years, which date arithmetic can represent
 GIGABYTES_MAX: Final = 1_000_000  # beyond any file system
@@ -132,9 +129,6 @@ GigabyteLimit = Annotated[
     AfterValidator(lambda room: room if room > 0 else float(NO_LIMIT)),
 ]
 """Gigabytes; -1 is no limit, and 0 is read as -1."""
-
-WorkerList = Annotated[tuple[WorkerAddress, ...], BeforeValidator(_split_list)]
-"""Worker addresses."""
 
 UpperCase = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
 """Makes a value case-insensitive."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, EnvSettingsSource
 
 ENVIRONMENT_PREFIX = "OMNI_"
 ENVIRONMENT = "in the environment"
 COMMAND_LINE = "on the command line"
+NULL = "null"  # a variable's text for no value
 SHOWN_VALUE_CHARS = 80  # a longer value is cut in a message
 
 
@@ -41,15 +42,13 @@ def read_file(path: Path, *, is_required: bool) -> Source:
         SettingsError: It is required and missing, not JSON, or not an object of sections.
     """
     try:
-        text = path.read_text(encoding="utf8")
+        sections = json.loads(path.read_text(encoding="utf8"))
     except FileNotFoundError:
         if is_required:
             raise SettingsError(f"{path} does not exist; start from config.example.json") from None
         return Source(f"in {path.name}", {})
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
-    try:
-        sections = json.loads(text)
     except ValueError as error:
         raise SettingsError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(sections, dict):
@@ -57,14 +56,18 @@ def read_file(path: Path, *, is_required: bool) -> Source:
     return Source(f"in {path.name}", flat(sections, path.name))
 
 
-def read_environment(model: type[BaseSettings]) -> Source:
-    """Read the variables `OMNI_<SECTION>_<KEY>`."""
-    values = flat(EnvSettingsSource(model)(), "the environment")
-    known = {environment_name(key).upper() for key in values}
-    for name in os.environ:
-        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
-            if os.environ[name]:  # empty: not set
-                values[name] = os.environ[name]  # reported as unknown
+def read_environment(sections: Iterable[str]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`, in any case; an empty one is not set.
+
+    A variable of no section keeps its name as its key, by which it is reported as unknown.
+    """
+    variable = re.compile(f"{ENVIRONMENT_PREFIX}({'|'.join(sections)})_(.+)", re.IGNORECASE)
+    values: dict[str, object] = {}
+    for name, text in os.environ.items():
+        if text and name.upper().startswith(ENVIRONMENT_PREFIX):
+            found = variable.fullmatch(name)
+            key = ".".join(found.groups()).lower() if found else name
+            values[key] = None if text == NULL else text
     return Source(ENVIRONMENT, values)
 
 
@@ -93,11 +96,9 @@ def known_keys(model: type[BaseModel]) -> dict[str, bool]:
     keys = {}
     for section, field in model.model_fields.items():
         part = field.annotation
-        if not (isinstance(part, type) and issubclass(part, BaseModel)):
-            raise TypeError(f"{section} is not a section")
+        assert isinstance(part, type) and issubclass(part, BaseModel), f"{section} is no section"
         for name, entry in part.model_fields.items():
-            secret = "SecretStr" in repr(entry.annotation)
-            keys[f"{section}.{entry.alias or name}"] = secret
+            keys[f"{section}.{entry.alias or name}"] = "SecretStr" in repr(entry.annotation)
     return keys
 
 

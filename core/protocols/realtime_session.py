@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from core.protocols.openai_events import Json
 from core.protocols.realtime_items import Content, Item, Role
 from core.schemas import realtime_session as schemas
-from core.schemas.tools import Function
+from core.schemas.common import Function
 from core.tools import Offer, call_text, outputs_text
 
 Engine = Literal["turn", "live"]

@@ -38,9 +38,8 @@ class ReplyRequest(WireModel):
         description="Text the reply begins with, as if generated; its tokens count, "
         "so a reply of at most 1 new token is exactly this text.",
     )
-    seed: int | None = Field(
-        None, ge=-(2**63), lt=2**63, description="Makes the sampling of this reply repeatable."
-    )
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    """Makes the sampling of this reply repeatable."""
 
 
 class ChatRequest(ReplyRequest):
@@ -54,12 +53,10 @@ class ChatResponse(WireModel):
 
     text: str = Field("", description="The reply's text.")
     audio_path: str | None = Field(None, description="File of the spoken reply.")
-    audio_data: str | None = Field(
-        None, description="The spoken reply: over HTTP, Base64 of a WAV file."
-    )
-    audio_sample_rate: int = Field(
-        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of the reply."
-    )
+    audio_data: str | None = None
+    """The spoken reply: over HTTP, Base64 of a WAV file."""
+    audio_sample_rate: int = Field(limits.OUTPUT_SAMPLE_RATE_HZ, ge=1)
+    """Samples per second of the reply."""
     tokens_generated: int = Field(0, ge=0, description="Tokens of the reply.")
     duration_ms: float = Field(0.0, ge=0, description="Duration, ms.")
     prompt: str | None = Field(None, description="The prompt, if requested.")
@@ -73,12 +70,10 @@ class GatewayChatResponse(ChatResponse):
     """A reply as the gateway returns it."""
 
     queue_wait_ms: int = Field(0, ge=0, description="Time spent in the queue, ms.")
-    estimated_queue_wait_s: float = Field(
-        0.0, ge=0, description="Wait estimated when the request arrived, s."
-    )
-    session_secret: SessionSecret | None = Field(
-        None, description="Proves that a request about the recording is its owner's."
-    )
+    estimated_queue_wait_s: float = Field(0.0, ge=0)
+    """Wait estimated when the request arrived, s."""
+    session_secret: SessionSecret | None = None
+    """Proves that a request about the recording is its owner's."""
 
 
 class ChatSocketRequest(ReplyRequest):
@@ -86,10 +81,8 @@ class ChatSocketRequest(ReplyRequest):
 
     type: Literal["chat"] = Field("chat", description="Message type.")
     streaming: bool = Field(True, description="Stream the reply.")
-    generation: GenerationConfig = Field(
-        GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS),
-        description="Generation of the text.",
-    )
+    generation: GenerationConfig = GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS)
+    """Generation of the text."""
 
     def to_request(self) -> ChatRequest:
         """Return the equivalent body of `POST /api/chat`."""
@@ -122,9 +115,8 @@ class ChatDone(WireModel):
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
     input_tokens: int = Field(0, ge=0, description="Tokens prefilled.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
-    audio_data: AudioBytes | None = Field(
-        None, description="All audio if not streamed: Base64 of float32, 24 kHz."
-    )
+    audio_data: AudioBytes | None = None
+    """All audio if not streamed: Base64 of float32, 24 kHz."""
     recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 
@@ -133,9 +125,7 @@ ClientMessage = Annotated[
     | Annotated[Stop | Heartbeat, Field(discriminator="type")],
     Field(union_mode="left_to_right"),
 ]
-"""Client messages of `/ws/chat`."""
 
 ServerMessage = Annotated[
     QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem, Field(discriminator="type")
 ]
-"""Server messages of `/ws/chat`."""

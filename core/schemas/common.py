@@ -6,7 +6,7 @@ A wire field is defined here or in a sibling module and nowhere else. Imports no
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, AnyStr, Final, Literal, TypeVar
+from typing import Annotated, Any, AnyStr, Final, Literal, TypeVar
 
 from pybase64 import b64decode, b64encode_as_string
 from pydantic import (
@@ -38,7 +38,10 @@ def json_text(value: object) -> str:
 
 
 class WireModel(BaseModel):
-    """Base of everything on the wire: frozen, unknown fields ignored, no NaN, no infinity."""
+    """Base of everything on the wire: frozen, unknown fields ignored, no NaN, no infinity.
+
+    A description that does not fit into its field's line is the string after it.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -47,6 +50,7 @@ class WireModel(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         protected_namespaces=(),
+        use_attribute_docstrings=True,
     )
 
     def to_json(self) -> str:
@@ -144,23 +148,18 @@ class ImageContent(WireModel):
     """A picture."""
 
     type: Literal["image"] = Field("image", description="Content type.")
-    data: str = Field(
-        max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES),
-        description="Base64 of an encoded picture (JPEG, PNG, WebP, GIF, BMP or TIFF).",
-    )
+    data: str = Field(max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES))
+    """Base64 of an encoded picture (JPEG, PNG, WebP, GIF, BMP or TIFF)."""
 
 
 class AudioContent(WireModel):
     """An audio clip."""
 
     type: Literal["audio"] = Field("audio", description="Content type.")
-    data: str = Field(
-        max_length=limits.audio_chars(limits.CHAT_AUDIO_MAX_S),
-        description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 10 min.",
-    )
-    sample_rate: int = Field(
-        limits.INPUT_SAMPLE_RATE_HZ, description="Samples per second; must be 16000."
-    )
+    data: str = Field(max_length=limits.audio_chars(limits.CHAT_AUDIO_MAX_S))
+    """Base64 of little-endian float32 samples, mono, 16 kHz, at most 10 min."""
+    sample_rate: int = limits.INPUT_SAMPLE_RATE_HZ
+    """Samples per second; must be 16000."""
 
     @field_validator("sample_rate")
     @classmethod
@@ -175,13 +174,10 @@ class VideoContent(WireModel):
     """A video with its audio."""
 
     type: Literal["video"] = Field("video", description="Content type.")
-    data: str = Field(
-        max_length=limits.base64_chars(limits.VIDEO_MAX_BYTES),
-        description="Base64 of a container file such as MP4 or WebM.",
-    )
-    stack_frames: int = Field(
-        1, ge=1, le=limits.MAX_SLICES, description="Pictures taken from each second of video."
-    )
+    data: str = Field(max_length=limits.base64_chars(limits.VIDEO_MAX_BYTES))
+    """Base64 of a container file such as MP4 or WebM."""
+    stack_frames: int = Field(1, ge=1, le=limits.MAX_SLICES)
+    """Pictures taken from each second of video."""
 
 
 ContentItem = Annotated[
@@ -198,9 +194,8 @@ class Message(WireModel):
     """A message of one party."""
 
     role: Role = Field(description="Its author.")
-    content: Content = Field(
-        description="A text, or a list of text, image, audio and video items in order."
-    )
+    content: Content
+    """A text, or a list of text, image, audio and video items in order."""
 
 
 class TTSSamplingParams(WireModel):
@@ -208,9 +203,8 @@ class TTSSamplingParams(WireModel):
 
     top_p: float = Field(0.85, gt=0, le=1, description="Nucleus: probability mass kept.")
     top_k: int = Field(25, ge=0, le=10_000, description="Candidates kept; 0 keeps all.")
-    repetition_penalty: float = Field(
-        1.05, ge=0.1, le=5, description="Above 1 discourages speech tokens drawn before."
-    )
+    repetition_penalty: float = Field(1.05, ge=0.1, le=5)
+    """Above 1 discourages speech tokens drawn before."""
     temperature: float = Field(0.8, ge=0, le=2, description="Higher is more varied.")
 
 
@@ -218,27 +212,20 @@ class TTSConfig(WireModel):
     """Whether and with which voice a reply is spoken."""
 
     enabled: bool = Field(False, description="Speak the reply.")
-    mode: TTSMode = Field(
-        TTSMode.AUDIO_ASSISTANT, description="Use of the voice sample in the prompt."
-    )
-    ref_audio_path: ServerPath | None = Field(
-        None, description="Voice sample as a file of the server; library use only."
-    )
-    ref_audio_data: ReferenceAudio | None = Field(
-        None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-    ref_audio_max_ms: int | None = Field(
-        None, ge=1_000, description="Use at most this much of the voice sample, ms."
-    )
-    output_path: ServerPath | None = Field(
-        None, description="Where to write the spoken reply; library use only."
-    )
-    language: str = Field(
-        "en", max_length=16, description="Language of the prompt around the voice sample."
-    )
-    sampling: TTSSamplingParams = Field(
-        TTSSamplingParams(), description="Sampling of speech tokens."
-    )
+    mode: TTSMode = TTSMode.AUDIO_ASSISTANT
+    """Use of the voice sample in the prompt."""
+    ref_audio_path: ServerPath | None = None
+    """Voice sample as a file of the server; library use only."""
+    ref_audio_data: ReferenceAudio | None = None
+    """Voice sample, Base64 of float32 at 16 kHz, at most 30 s."""
+    ref_audio_max_ms: int | None = Field(None, ge=1_000)
+    """Use at most this much of the voice sample, ms."""
+    output_path: ServerPath | None = None
+    """Where to write the spoken reply; library use only."""
+    language: str = Field("en", max_length=16)
+    """Language of the prompt around the voice sample."""
+    sampling: TTSSamplingParams = TTSSamplingParams()
+    """Sampling of speech tokens."""
 
     @property
     def server_paths(self) -> tuple[str, ...]:
@@ -249,9 +236,8 @@ class TTSConfig(WireModel):
 class ImageConfig(WireModel):
     """How pictures are split into tiles."""
 
-    max_slice_nums: SliceCount | None = Field(
-        None, description="Most tiles per picture, 1 to 16; null leaves it to the model."
-    )
+    max_slice_nums: SliceCount | None = None
+    """Most tiles per picture, 1 to 16; null leaves it to the model."""
     use_image_id: bool = Field(False, description="Number the pictures in the prompt.")
 
 
@@ -278,9 +264,8 @@ class GenerationConfig(TextSampling):
 
     max_new_tokens: int = Field(512, ge=1, le=4_096, description="Most tokens of the reply.")
     min_new_tokens: int = Field(0, ge=0, le=4_096, description="Fewest tokens of the reply.")
-    max_inp_length: int = Field(
-        8_192, ge=1, le=40_960, description="Most tokens of the prompt; the rest is cut."
-    )
+    max_inp_length: int = Field(8_192, ge=1, le=40_960)
+    """Most tokens of the prompt; the rest is cut."""
 
 
 class TokenStats(WireModel):
@@ -290,6 +275,20 @@ class TokenStats(WireModel):
     input_tokens: int = Field(0, ge=0, description="Tokens fed for this turn.")
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
     total_tokens: int = Field(0, ge=0, description="Tokens in the KV cache afterwards.")
+
+
+FUNCTIONS_MAX: Final = 128  # source: OpenAI's API reference, "tools"
+FUNCTION_NAME: Final = r"^[a-zA-Z0-9_-]{1,64}$"  # same, "function.name"
+
+
+class Function(WireModel):
+    """A function that a reply may call."""
+
+    name: str = Field(pattern=FUNCTION_NAME, description="Its name.")
+    description: Text | None = Field(None, description="Description for the model.")
+    # Any: a JSON schema.
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments; none: no arguments."""
 
 
 AnyMessage = TypeVar("AnyMessage")

@@ -23,15 +23,10 @@ from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, FrameL
 class BargeInConfig(WireModel):
     """The server interrupts the model when it detects the user's speech."""
 
-    threshold: float = Field(
-        0.8,
-        ge=0.05,
-        le=0.99,
-        description="Probability at which speech begins; lower is more sensitive.",
-    )
-    min_speech_duration_ms: int = Field(
-        128, ge=0, le=10_000, description="Shorter bursts are ignored, ms."
-    )
+    threshold: float = Field(0.8, ge=0.05, le=0.99)
+    """Probability at which speech begins; lower is more sensitive."""
+    min_speech_duration_ms: int = Field(128, ge=0, le=10_000)
+    """Shorter bursts are ignored, ms."""
 
 
 class Prepare(WireModel):
@@ -45,33 +40,24 @@ class Prepare(WireModel):
     )
     suffix_system_prompt: Text | None = Field(None, description="Follows the voice sample.")
     config: DuplexConfig = Field(DuplexConfig(), description="Settings of this session.")
-    ref_audio_path: ServerPath | None = Field(
-        None, description="Voice sample by path, inside the server's reference folders only."
-    )
-    ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice sample in the prompt, Base64 of float32 at 16 kHz, ≤ 30 s."
-    )
-    tts_ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice sample to speak with; by default the former."
-    )
+    ref_audio_path: ServerPath | None = None
+    """Voice sample by path, inside the server's reference folders only."""
+    ref_audio_base64: ReferenceAudio | None = None
+    """Voice sample in the prompt, Base64 of float32 at 16 kHz, ≤ 30 s."""
+    tts_ref_audio_base64: ReferenceAudio | None = None
+    """Voice sample to speak with; by default the former."""
     ref_audio_id: Id | None = Field(None, description="The former by its registered name.")
     tts_ref_audio_id: Id | None = Field(None, description="The latter by its registered name.")
-    max_slice_nums: SliceCount | None = Field(
-        None, description="Most tiles per picture; overrides config."
-    )
-    deferred_finalize: bool = Field(
-        True, description="Send each result before the unit is finalized."
-    )
-    early_audio: bool = Field(
-        False,
-        description="Send the beginning of a unit's audio ahead of its result, in result_part.",
-    )
-    transcribe: bool = Field(
-        False, description="Send user_transcript, if the server can transcribe."
-    )
-    barge_in: BargeInConfig | None = Field(
-        None, description="If set, the user's speech interrupts the model."
-    )
+    max_slice_nums: SliceCount | None = None
+    """Most tiles per picture; overrides config."""
+    deferred_finalize: bool = True
+    """Send each result before the unit is finalized."""
+    early_audio: bool = False
+    """Send the beginning of a unit's audio ahead of its result, in result_part."""
+    transcribe: bool = False
+    """Send user_transcript, if the server can transcribe."""
+    barge_in: BargeInConfig | None = None
+    """If set, the user's speech interrupts the model."""
 
     @model_validator(mode="before")
     @classmethod
@@ -97,20 +83,15 @@ class AudioChunk(WireModel):
     """One unit of microphone audio, optionally with pictures."""
 
     type: Literal["audio_chunk"] = Field("audio_chunk", description="Message type.")
-    audio: ChunkAudio = Field(
-        validation_alias=AliasChoices("audio", "audio_base64"),
-        description="Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long.",
-    )
-    frame_base64_list: FrameList | None = Field(
-        None, description="Base64 JPEG, PNG or WebP pictures of this unit."
-    )
+    audio: ChunkAudio = Field(validation_alias=AliasChoices("audio", "audio_base64"))
+    """Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long."""
+    frame_base64_list: FrameList | None = None
+    """Base64 JPEG, PNG or WebP pictures of this unit."""
     force_listen: bool = Field(False, description="The model must listen in this unit.")
-    force_speak: bool = Field(
-        False, description="The model must speak in this unit, unless it must listen."
-    )
-    max_slice_nums: SliceCount | None = Field(
-        None, description="Most tiles per picture in this unit."
-    )
+    force_speak: bool = False
+    """The model must speak in this unit, unless it must listen."""
+    max_slice_nums: SliceCount | None = None
+    """Most tiles per picture in this unit."""
     client_ts: float | None = Field(None, description="Time it was sent, for the client's use.")
     seq: int | None = Field(None, ge=0, description="Number of the chunk, for the client's use.")
 
@@ -119,10 +100,8 @@ class VideoFrame(WireModel):
     """One camera picture."""
 
     type: Literal["video_frame"] = Field("video_frame", description="Message type.")
-    frame: str = Field(
-        validation_alias=AliasChoices("frame", "frame_base64"),
-        description="Base64 of a JPEG, PNG or WebP picture, at most 4 MiB and 4096 px a side.",
-    )
+    frame: str = Field(validation_alias=AliasChoices("frame", "frame_base64"))
+    """Base64 of a JPEG, PNG or WebP picture, at most 4 MiB and 4096 px a side."""
 
 
 class TextInput(WireModel):
@@ -145,9 +124,8 @@ class Pause(WireModel):
     """Suspend the session."""
 
     type: Literal["pause"] = Field("pause", description="Message type.")
-    timeout: float | None = Field(
-        None, gt=0, description="Release after this long, s; at most the server's own limit."
-    )
+    timeout: float | None = Field(None, gt=0)
+    """Release after this long, s; at most the server's own limit."""
 
 
 class Resume(WireModel):
@@ -174,9 +152,8 @@ class Prepared(WireModel):
     prompt_tokens: int = Field(0, ge=0, description="Tokens of the system prompt.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
     session_id: str = Field("", description="The session.")
-    session_secret: queue.SessionSecret | None = Field(
-        None, description="The session's secret, as in `queue_done`."
-    )
+    session_secret: queue.SessionSecret | None = None
+    """The session's secret, as in `queue_done`."""
     chunk_ms: int = Field(1_000, ge=1, description="Length of one unit, ms.")
     max_kv_tokens: int = Field(0, ge=0, description="Most tokens the conversation may hold.")
     pause_timeout: float = Field(0.0, ge=0, description="Longest pause, s.")
@@ -186,17 +163,14 @@ class Result(DuplexGenerateResult):
     """Outcome of one unit; one per audio_chunk, in order."""
 
     type: Literal["result"] = Field("result", description="Message type.")
-    audio_data: AudioBytes = Field(
-        b"", description="New audio: Base64 of float32, mono, 24 kHz; empty when listening."
-    )
-    wall_clock_ms: float = Field(
-        0.0, ge=0, description="Time from the chunk's arrival to this result, ms."
-    )
+    audio_data: AudioBytes = b""
+    """New audio: Base64 of float32, mono, 24 kHz; empty when listening."""
+    wall_clock_ms: float = Field(0.0, ge=0)
+    """Time from the chunk's arrival to this result, ms."""
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
-    barge_in: bool = Field(
-        False, description="The model was interrupted: drop audio that was not played yet."
-    )
+    barge_in: bool = False
+    """The model was interrupted: drop audio that was not played yet."""
 
 
 class ResultPart(WireModel):
@@ -206,9 +180,8 @@ class ResultPart(WireModel):
     audio_data: AudioBytes = Field(description="Base64 of float32, mono, 24 kHz; play at once.")
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
-    elapsed_ms: float = Field(
-        0.0, ge=0, description="Time from the chunk's arrival to this message, ms."
-    )
+    elapsed_ms: float = Field(0.0, ge=0)
+    """Time from the chunk's arrival to this message, ms."""
 
 
 class Paused(WireModel):
@@ -242,9 +215,8 @@ class Timeout(WireModel):
     """The pause or the session was too long; the connection closes."""
 
     type: Literal["timeout"] = Field("timeout", description="Message type.")
-    reason: Literal["pause", "max_session", "inactivity"] = Field(
-        "pause", description="The limit reached; inactivity is missing audio without a pause."
-    )
+    reason: Literal["pause", "max_session", "inactivity"] = "pause"
+    """The limit reached; inactivity is missing audio without a pause."""
     elapsed_s: float = Field(ge=0, description="Duration, s.")
     session_id: str = Field(description="The session.")
 
@@ -262,7 +234,6 @@ ClientMessage = Annotated[
     | queue.Heartbeat,
     Field(discriminator="type"),
 ]
-"""Client messages of `/ws/duplex`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage
@@ -280,4 +251,3 @@ ServerMessage = Annotated[
     | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/duplex`."""

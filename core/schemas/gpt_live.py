@@ -182,11 +182,9 @@ ClientEvent = Annotated[
     | NotOffered,
     Field(discriminator="type"),
 ]
-"""Client events."""
 
 ClientMessage = ClientEvent | AudioReceived | Fixture
 """Client events with decoded audio, as the machine receives them."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
-EVENT_TYPES: Final = event_types(ClientEvent)
-parse_event: Final = partial(parse_client_event, EVENT, EVENT_TYPES)
+parse_event: Final = partial(parse_client_event, EVENT, event_types(ClientEvent))

@@ -30,12 +30,10 @@ COLD_START_MS = 500  # audio ignored after `prepared`; source: docs/specificatio
 class VadConfig(BargeInConfig):
     """Voice activity detection."""
 
-    min_silence_duration_ms: int = Field(
-        800, ge=0, le=10_000, description="Silence that ends the user's turn, ms."
-    )
-    speech_pad_ms: int = Field(
-        30, ge=0, le=10_000, description="Padding before and after the speech, ms."
-    )
+    min_silence_duration_ms: int = Field(800, ge=0, le=10_000)
+    """Silence that ends the user's turn, ms."""
+    speech_pad_ms: int = Field(30, ge=0, le=10_000)
+    """Padding before and after the speech, ms."""
 
 
 class TurnGenerationConfig(WireModel):
@@ -55,18 +53,16 @@ class TurnSpeechConfig(WireModel):
 class SessionConfig(WireModel):
     """Time-out of the session."""
 
-    timeout_s: float = Field(
-        180, ge=10, le=3_600, description="Ends after this long without an audio_chunk, s."
-    )
+    timeout_s: float = Field(180, ge=10, le=3_600)
+    """Ends after this long without an audio_chunk, s."""
 
 
 class HalfDuplexConfig(WireModel):
     """All settings of one half-duplex session."""
 
     vad: VadConfig = Field(VadConfig(), description="Voice activity detection.")
-    generation: TurnGenerationConfig = Field(
-        TurnGenerationConfig(), description="Generation of the text."
-    )
+    generation: TurnGenerationConfig = TurnGenerationConfig()
+    """Generation of the text."""
     tts: TurnSpeechConfig = Field(TurnSpeechConfig(), description="Whether replies are spoken.")
     session: SessionConfig = Field(SessionConfig(), description="Time-out of the session.")
 
@@ -75,23 +71,17 @@ class Prepare(WireModel):
     """Set up the session; the first message after queue_done."""
 
     type: Literal["prepare"] = Field("prepare", description="Message type.")
-    system_prompt: Text | None = Field(
-        None, description="The system prompt; ignored with system_content."
-    )
-    system_content: ItemList | None = Field(
-        None,
-        description="The same as items (text, audio, image); ideally text, voice sample, text.",
-    )
-    ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-    tts_ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice to speak with, if not that of the system content."
-    )
+    system_prompt: Text | None = None
+    """The system prompt; ignored with system_content."""
+    system_content: ItemList | None = None
+    """The same as items (text, audio, image); ideally text, voice sample, text."""
+    ref_audio_base64: ReferenceAudio | None = None
+    """Voice sample, Base64 of float32 at 16 kHz, at most 30 s."""
+    tts_ref_audio_base64: ReferenceAudio | None = None
+    """Voice to speak with, if not that of the system content."""
     ref_audio_id: Id | None = Field(None, description="Voice sample by its registered name.")
-    transcribe: bool = Field(
-        False, description="Send user_transcript, if the server can transcribe."
-    )
+    transcribe: bool = False
+    """Send user_transcript, if the server can transcribe."""
     config: HalfDuplexConfig = Field(HalfDuplexConfig(), description="Settings of this session.")
 
     @property
@@ -120,10 +110,8 @@ class AudioChunk(WireModel):
     """Microphone audio, about half a second."""
 
     type: Literal["audio_chunk"] = Field("audio_chunk", description="Message type.")
-    audio_base64: ChunkAudio = Field(
-        validation_alias=AliasChoices("audio_base64", "audio"),
-        description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s.",
-    )
+    audio_base64: ChunkAudio = Field(validation_alias=AliasChoices("audio_base64", "audio"))
+    """Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s."""
 
 
 class Prepared(WireModel):
@@ -133,9 +121,8 @@ class Prepared(WireModel):
     session_id: str = Field(description="The session.")
     timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
-    session_secret: queue.SessionSecret | None = Field(
-        None, description="The session's secret, as in `queue_done`."
-    )
+    session_secret: queue.SessionSecret | None = None
+    """The session's secret, as in `queue_done`."""
 
 
 class VadState(WireModel):
@@ -169,9 +156,8 @@ class Timeout(WireModel):
 
     type: Literal["timeout"] = Field("timeout", description="Message type.")
     elapsed_s: float = Field(ge=0, description="Duration, s, to one decimal.")
-    reason: Literal["inactivity", "max_session"] = Field(
-        "inactivity", description="The limit reached."
-    )
+    reason: Literal["inactivity", "max_session"] = "inactivity"
+    """The limit reached."""
 
 
 class Stopped(WireModel):
@@ -186,7 +172,6 @@ ClientMessage = Annotated[
     Prepare | AudioChunk | queue.Stop | queue.Interrupt | queue.Heartbeat,
     Field(discriminator="type"),
 ]
-"""Client messages of `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage
@@ -202,4 +187,3 @@ ServerMessage = Annotated[
     | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/half_duplex`."""

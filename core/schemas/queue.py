@@ -18,9 +18,7 @@ RETURN_TICKET: Final = "ticket"  # query parameter of that socket: its place in 
 LAST_SEQ: Final = "last_seq"  # query parameter of that socket: the newest message received
 SEQ_PATTERN: Final = re.compile(r"[0-9]{1,15}")
 SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-SESSION_SECRET_HEADER: Final = (
-    "X-Session-Secret"  # proves that a request is from the session's owner
-)
+SESSION_SECRET_HEADER: Final = "X-Session-Secret"  # proves that a request is its owner's
 SESSION_SECRET_BYTES: Final = 16
 
 SECRET_PATTERN: Final = re.compile(r"^[0-9a-f]{32}([0-9a-f]{16})?$")
@@ -41,12 +39,8 @@ class RequestType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> RequestType | None:
-        match value:
-            case "chat_ws":
-                return cls.CHAT
-            case "half_duplex":
-                return cls.HALF_DUPLEX_AUDIO
-        return None
+        others = {"chat_ws": cls.CHAT, "half_duplex": cls.HALF_DUPLEX_AUDIO}
+        return others.get(str(value))
 
 
 def check_session_id(session_id: str) -> str:
@@ -79,9 +73,8 @@ class QueuePosition(WireModel):
         description="Estimated wait, s.",
     )
     queue_length: int = Field(ge=0, description="Waiting requests.")
-    return_ticket: str = Field(
-        "", description="Keeps the place for a minute: `?ticket=` of another socket."
-    )
+    return_ticket: str = ""
+    """Keeps the place for a minute: `?ticket=` of another socket."""
 
     @computed_field(description="Same as estimated_wait_s.")  # type: ignore[prop-decorator]
     @property
@@ -93,9 +86,8 @@ class Queued(QueuePosition):
     """The request waits; sent once and only if no worker is free."""
 
     type: Literal["queued"] = Field("queued", description="Message type.")
-    session_secret: SessionSecret | None = Field(
-        None, description="Proves over HTTP that a request is from the session's owner."
-    )
+    session_secret: SessionSecret | None = None
+    """Proves over HTTP that a request is from the session's owner."""
 
 
 class QueueUpdate(QueuePosition):
@@ -113,9 +105,8 @@ class QueueDone(WireModel):
     type: Literal["queue_done"] = Field("queue_done", description="Message type.")
     worker_id: str | None = Field(None, description="Name of the worker.")
     position: int = Field(0, ge=0, description="Always 0.")
-    session_secret: SessionSecret | None = Field(
-        None, description="Proves over HTTP that a request is from the session's owner."
-    )
+    session_secret: SessionSecret | None = None
+    """Proves over HTTP that a request is from the session's owner."""
 
 
 class SessionResumable(WireModel):
@@ -125,9 +116,8 @@ class SessionResumable(WireModel):
     session_id: str = Field(description="The session's id.")
     resume_token: SessionSecret = Field(description="Proves that a socket is the session owner's.")
     grace_s: float = Field(gt=0, description="How long the session waits for another socket, s.")
-    return_ticket: str = Field(
-        "", description="OpenAI's protocols, which have no `queued`: sent with each new place."
-    )
+    return_ticket: str = ""
+    """OpenAI's protocols, which have no `queued`: sent with each new place."""
 
 
 class SessionResumed(WireModel):
@@ -143,10 +133,8 @@ class ErrorMessage(WireModel):
     """Fatal error; the connection closes after it."""
 
     type: Literal["error"] = Field("error", description="Message type.")
-    message: str = Field(
-        validation_alias=AliasChoices("message", "error"),
-        description="What went wrong, for a person to read.",
-    )
+    message: str = Field(validation_alias=AliasChoices("message", "error"))
+    """What went wrong, for a person to read."""
     code: ErrorCode = Field(ErrorCode.INTERNAL, description="What went wrong, for a program.")
     fatal: bool = Field(True, description="Always true: the connection closes.")
 
@@ -170,9 +158,8 @@ class UserTranscript(WireModel):
     language: str = Field("", description="ISO 639-1 code, if known.")
     start_ms: int = Field(ge=0, description="Position of the speech in the audio sent, ms.")
     duration_ms: int = Field(ge=0, description="Length of the speech, ms.")
-    turn_index: int | None = Field(
-        None, ge=0, description="Half duplex: number of the turn that replies to it."
-    )
+    turn_index: int | None = Field(None, ge=0)
+    """Half duplex: number of the turn that replies to it."""
     error: str | None = Field(None, description="Why there is no text.")
 
 

@@ -109,8 +109,6 @@ ClientEvent = Annotated[
     | BufferCommand,
     Field(discriminator="type"),
 ]
-"""Client events."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
-EVENT_TYPES: Final = event_types(ClientEvent)
-parse_event: Final = partial(parse_client_event, EVENT, EVENT_TYPES)
+parse_event: Final = partial(parse_client_event, EVENT, event_types(ClientEvent))

@@ -11,8 +11,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from core.schemas import limits
-from core.schemas.common import AudioBytes, Id, ReferenceAudio, Text, WireModel
-from core.schemas.tools import FUNCTIONS_MAX, Function
+from core.schemas.common import (
+    FUNCTIONS_MAX,
+    AudioBytes,
+    Function,
+    Id,
+    ReferenceAudio,
+    Text,
+    WireModel,
+)
 
 ITEM_ID_MAX_CHARS: Final = 64
 CALL_ID_MAX_CHARS: Final = 64

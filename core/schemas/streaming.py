@@ -35,15 +35,12 @@ class StreamingConfig(WireModel):
     """Speech of a streamed reply."""
 
     generate_audio: bool = Field(True, description="Speak the reply.")
-    ref_audio_path: ServerPath | None = Field(
-        None, description="Voice sample as a file of the server; library use only."
-    )
-    ref_audio_data: ReferenceAudio | None = Field(
-        None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-    tts_sampling: TTSSamplingParams = Field(
-        TTSSamplingParams(), description="Sampling of speech tokens."
-    )
+    ref_audio_path: ServerPath | None = None
+    """Voice sample as a file of the server; library use only."""
+    ref_audio_data: ReferenceAudio | None = None
+    """Voice sample, Base64 of float32 at 16 kHz, at most 30 s."""
+    tts_sampling: TTSSamplingParams = TTSSamplingParams()
+    """Sampling of speech tokens."""
 
 
 class StreamingRequest(WireModel):
@@ -65,12 +62,10 @@ class StreamingChunk(WireModel):
 
     chunk_index: int = Field(ge=0, description="Number of the chunk, from 0.")
     text_delta: str | None = Field(None, description="New text.")
-    audio_data: AudioBytes | None = Field(
-        None, description="New audio: Base64 of float32, mono, at audio_sample_rate."
-    )
-    audio_sample_rate: int = Field(
-        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of audio_data."
-    )
+    audio_data: AudioBytes | None = None
+    """New audio: Base64 of float32, mono, at audio_sample_rate."""
+    audio_sample_rate: int = Field(limits.OUTPUT_SAMPLE_RATE_HZ, ge=1)
+    """Samples per second of audio_data."""
     is_final: bool = Field(False, description="The last chunk, without text and audio.")
     duration_ms: float = Field(0.0, ge=0, description="Time to generate this chunk, ms.")
 
@@ -81,9 +76,8 @@ class ReplyEnd(WireModel):
     text: str = Field("", description="The whole text, exactly as in its chunks.")
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
     stopped: bool = Field(False, description="The reply was cut short.")
-    is_begun: bool = Field(
-        True, description="Part of it is in the cache; otherwise the user's turn is still open."
-    )
+    is_begun: bool = True
+    """Part of it is in the cache; otherwise the user's turn is still open."""
 
 
 class RollbackResult(WireModel):
@@ -91,9 +85,8 @@ class RollbackResult(WireModel):
 
     success: bool = Field(description="The session is back at its rollback point.")
     reason: str | None = Field(None, description="Why it failed.")
-    restored_position: int | None = Field(
-        None, ge=0, description="Tokens in the KV cache after the rollback."
-    )
+    restored_position: int | None = Field(None, ge=0)
+    """Tokens in the KV cache after the rollback."""
 
 
 class Prefill(WireModel):
@@ -102,33 +95,26 @@ class Prefill(WireModel):
     type: Literal["prefill"] = Field("prefill", description="Message type.")
     messages: MessageList = Field(description="Full history, the new user message last.")
     session_id: Id | None = Field(None, description="The session; the path's one counts.")
-    session_secret: queue.SessionSecret | None = Field(
-        None, description="From an earlier socket of this session, whose recording continues."
-    )
-    tts_ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-    ref_audio_base64: ReferenceAudio | None = Field(
-        None, description="The same, used when tts_ref_audio_base64 is absent."
-    )
+    session_secret: queue.SessionSecret | None = None
+    """From an earlier socket of this session, whose recording continues."""
+    tts_ref_audio_base64: ReferenceAudio | None = None
+    """Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."""
+    ref_audio_base64: ReferenceAudio | None = None
+    """The same, used when tts_ref_audio_base64 is absent."""
     max_slice_nums: SliceCount | None = Field(None, description="Most tiles per picture.")
-    omni_mode: bool | None = Field(
-        None, description="Interleave pictures and audio second by second."
-    )
+    omni_mode: bool | None = None
+    """Interleave pictures and audio second by second."""
     use_tts_template: bool | None = Field(None, description="Prompt for a spoken reply.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
     is_last_chunk: bool = Field(True, description="A reply is generated next.")
-    generation: GenerationConfig | None = Field(
-        None, description="Defaults for the `generate` that follows."
-    )
-    streaming: StreamingConfig | None = Field(
-        None, description="Defaults for the `generate` that follows."
-    )
+    generation: GenerationConfig | None = None
+    """Defaults for the `generate` that follows."""
+    streaming: StreamingConfig | None = None
+    """Defaults for the `generate` that follows."""
     image: ImageConfig | None = Field(None, description="Older place of max_slice_nums.")
     tts: TTSConfig | None = Field(None, description="Older place of voice and speech settings.")
-    transcribe: bool = Field(
-        False, description="Send user_transcript of the new message's audio before done."
-    )
+    transcribe: bool = False
+    """Send user_transcript of the new message's audio before done."""
 
     @property
     def speech(self) -> list[str]:
@@ -161,9 +147,8 @@ class WorkerPrefill(Prefill):
     """A prefill as the gateway passes it to a worker."""
 
     clear_kv_cache: bool = Field(False, description="Clear the cache first.")
-    expect_hash: Id | None = Field(
-        None, description="History the cache must hold; otherwise the worker answers cache_miss."
-    )
+    expect_hash: Id | None = None
+    """History the cache must hold; otherwise the worker answers cache_miss."""
 
 
 class Generate(TextSampling):
@@ -232,13 +217,11 @@ class CacheMiss(WireModel):
 ClientMessage = Annotated[
     Prefill | Generate | queue.Stop | queue.Close | queue.Heartbeat, Field(discriminator="type")
 ]
-"""Client messages of `/ws/streaming`."""
 
 ServerMessage = Annotated[
     queue.QueueMessage | PrefillDone | Chunk | queue.UserTranscript | Done | queue.Problem,
     Field(discriminator="type"),
 ]
-"""Server messages of `/ws/streaming`."""
 
 WorkerClientMessage = Annotated[
     WorkerPrefill | Generate | queue.Stop | queue.Close | queue.Heartbeat,

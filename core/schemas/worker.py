@@ -13,8 +13,6 @@ from core.schemas.common import Id, WireModel
 WORKER_SECRET_HEADER = "X-Worker-Secret"  # secret common to gateway and workers of other machines
 SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that restarts workers
 RESTART_EXIT_CODE = 75  # of a worker that wants to be restarted; EX_TEMPFAIL of sysexits(3)
-
-
 WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # in logs, metrics, recordings and addresses
 
 
@@ -47,11 +45,6 @@ class ModelKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-DEMONSTRATIONS = frozenset(
-    {ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.CASCADE, ModelKind.FAKE}
-)
-"""Kinds that demonstrate the system rather than the published model."""
-
 SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest
 SUGGESTION_MAX_CHARS = 200
 MODEL_NAME_MAX_CHARS = 80
@@ -67,14 +60,13 @@ class ModelFacts(WireModel):
     parameters: int | None = Field(None, ge=0, description="Number of weights without the vocoder.")
     device: str = Field(description="cpu, or cuda and the GPU's name.")
     dtype: str | None = Field(None, description="Type of its weights.")
-    try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences it can answer."
-    )
+    try_saying: tuple[Suggestion, ...] = Field((), max_length=SUGGESTIONS_MAX)
+    """Sentences it can answer."""
 
     @computed_field(description="It shows the system, not the model's abilities.")  # type: ignore[prop-decorator]
     @property
     def is_demonstration(self) -> bool:
-        return self.kind in DEMONSTRATIONS
+        return self.kind not in (ModelKind.FULL, ModelKind.UNKNOWN)
 
 
 class WorkerHealth(WireModel):
@@ -86,9 +78,8 @@ class WorkerHealth(WireModel):
     boot_id: Id | None = Field(None, description="Id of the process.")
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
-    load_progress: float | None = Field(
-        None, ge=0, le=1, description="Share of the model that is loaded."
-    )
+    load_progress: float | None = Field(None, ge=0, le=1)
+    """Share of the model that is loaded."""
     load_stage: str | None = Field(None, description="Stage of loading, for people.")
     current_session_id: str | None = Field(None, description="Session that occupies it.")
     total_requests: int = Field(0, ge=0, description="Requests since it started.")
@@ -100,16 +91,13 @@ class WorkerHealth(WireModel):
     uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
     capabilities: list[str] = Field([], description="Modes it serves.")
     slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
-    capacity: int | None = Field(
-        None, ge=1, description="Sessions it can serve in time, as measured; null if unknown."
-    )
-    active_sessions: int | None = Field(
-        None, ge=0, description="Sessions it holds, including those being cleaned up."
-    )
+    capacity: int | None = Field(None, ge=1)
+    """Sessions it can serve in time, as measured; null if unknown."""
+    active_sessions: int | None = Field(None, ge=0)
+    """Sessions it holds, including those being cleaned up."""
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
-    transcribes_by: Literal["whisper", "model"] | None = Field(
-        None, description="Transcriber of users' speech, if any."
-    )
+    transcribes_by: Literal["whisper", "model"] | None = None
+    """Transcriber of users' speech, if any."""
     is_supervised: bool = Field(False, description="A launcher restarts it.")
     is_draining: bool = Field(False, description="It is about to exit and accepts nothing new.")
 

@@ -19,9 +19,8 @@ from pydantic import Field
 from core.errors import BadRequestError, ErrorCode
 from core.schemas import limits
 from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
-from core.schemas.common import WireModel
+from core.schemas.common import FUNCTIONS_MAX, Function, WireModel
 from core.schemas.openai_errors import FieldError, OpenAIError
-from core.schemas.tools import FUNCTIONS_MAX, Function
 from core.tools import Offer
 
 Json = dict[str, Any]  # Any: a JSON object

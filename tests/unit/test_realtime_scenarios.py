@@ -13,7 +13,7 @@ from core.errors import ContextFullError, GenerationFailedError
 from core.protocols.effects import StartTimer, StopTimer, Transcribe
 from core.protocols.events import EngineFailed, ItemTranscribed, StopRequested, TimerName
 from core.protocols.realtime_items import RealtimeLimits
-from core.schemas.realtime import EVENT_TYPES
+from core.schemas import openai_errors, realtime
 from tests.fakes.realtime_checks import (
     ANSWER,
     CALL,
@@ -396,5 +396,5 @@ def test_no_response_begins_once_the_engine_has_failed() -> None:
 
 def test_the_page_names_every_event() -> None:
     page = (ROOT / "docs" / "openai-realtime.md").read_text(encoding="utf8")
-    for kind in EVENT_TYPES:
+    for kind in openai_errors.event_types(realtime.ClientEvent):
         assert f"`{kind}`" in page

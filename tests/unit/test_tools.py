@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.schemas.tools import Function
+from core.schemas.common import Function
 from core.tools import (
     CallArguments,
     CallBegun,

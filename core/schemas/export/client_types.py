@@ -7,8 +7,9 @@ and settings typed dictionaries.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,6 @@ from core.errors import CloseCode, ErrorCode
 from core.schemas import limits
 from core.schemas.export.message_schemas import (
     TYPE,
-    MessageSchema,
     Schema,
     all_messages,
     alternatives,
@@ -86,93 +86,69 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 
 def templates() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
-    return Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {
+        "Side": Side,
+        "PYTHON": PYTHON,
+        "definitions": definitions_of(),
+        "messages_of": messages_of,
+        "visible_fields": visible_fields,
+        "required_fields": required_fields,
+        "type_text": type_text,
+        "meaning_of": meaning_of,
+    }
+    return environment
 
 
 def protocol_js() -> str:
     template = templates().get_template("protocol.js.j2")
     return template.render(
         session_id_pattern=SESSION_ID_PATTERN.pattern,
-        constants=list(_constants()),
+        constants=_constants(),
         json=partial(json.dumps, ensure_ascii=False),
     )
 
 
 def protocol_d_ts() -> str:
-    definitions = definitions_of()
     template = templates().get_template("protocol.d.ts.j2")
-    return template.render(
-        types=_described(definitions, all_messages()),
-        sockets=SOCKETS,
-        Side=Side,
-        messages_of=messages_of,
-        definitions=definitions,
-        fields=_fields,
-        type_text=type_text,
-        meaning_of=meaning_of,
-    )
-
-
-def _described(
-    definitions: Schema, messages: Iterable[MessageSchema]
-) -> list[tuple[str, str, Schema]]:
-    """Return names, descriptions and schemas."""
-    return [
-        *((name, schema["description"], schema) for name, schema in definitions.items()),
-        *((message.name, message.text, message.schema) for message in messages),
-    ]
-
-
-# --- types ---
-
-
-def _fields(schema: Schema) -> list[tuple[Schema, str]]:
-    """Return each field's schema and its name, with a question mark if optional."""
-    required = required_fields(schema)
-    fields = visible_fields(schema).items()
-    return [(field, name if name in required else f"{name}?") for name, field in fields]
+    types = definitions_of() | {message.name: message.schema for message in all_messages()}
+    return template.render(types=types, sockets=SOCKETS)
 
 
 # --- constants ---
 
 
 # Any: a value of JSON.
-def _constants() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    yield "LIMITS", "Sizes and counts the server accepts.", _limits()
-    errors = {code.name: code.value for code in ErrorCode}
-    yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
-    closes = {code.name: code.value for code in CloseCode}
-    yield "CLOSE_CODES", "Close codes of the server.", closes
-    text = "Defaults of {}."
+def _constants() -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return names, descriptions and values."""
     duplex = definitions_of()["DuplexConfig"]
     generate = next(one.schema for one in all_messages() if one.name == "Generate")
-    yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
-    yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
-    text = "Ranges of Generate; `above` is exclusive."
-    yield "GENERATE_RANGES", text, _ranges(generate)
-
-
-def _limits() -> dict[str, float]:
-    return {
-        name: value
-        for name, value in vars(limits).items()
-        if name.isupper() and isinstance(value, int | float)
+    bounds = {
+        name: {word: field[key] for word, key in BOUNDS if key in field}
+        for name, field in visible_fields(generate).items()
     }
+    sizes = {name: value for name, value in vars(limits).items() if name.isupper()}
+    return [
+        ("LIMITS", "Sizes and counts the server accepts.", sizes),
+        ("ERROR_CODES", "The `code` of an `error` or a `warning`.", _values(ErrorCode)),
+        ("CLOSE_CODES", "Close codes of the server.", _values(CloseCode)),
+        ("DUPLEX_CONFIG_DEFAULTS", "Defaults of DuplexConfig.", _defaults(duplex)),
+        ("GENERATE_DEFAULTS", "Defaults of Generate.", _defaults(generate)),
+        (
+            "GENERATE_RANGES",
+            "Ranges of Generate; `above` is exclusive.",
+            {name: found for name, found in bounds.items() if found},
+        ),
+    ]
+
+
+def _values(members: type[Enum]) -> Mapping[str, Any]:
+    return {member.name: member.value for member in members}
 
 
 def _defaults(schema: Schema) -> Schema:
     fields = visible_fields(schema).items()
     return {name: field.get("default") for name, field in fields if name != TYPE}
-
-
-def _ranges(schema: Schema) -> Schema:
-    found: Schema = {}
-    for name, field in visible_fields(schema).items():
-        for case in alternatives(field):
-            bounds = {word: case[key] for word, key in BOUNDS if key in case}
-            if bounds:
-                found[name] = bounds
-    return found
 
 
 # --- Python ---
@@ -184,14 +160,14 @@ SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whos
 
 def events_py() -> str:
     sockets = [socket for socket in SOCKETS if socket.name in SERVED]
-    sent = [
-        message
+    sent = {
+        message.name: message.schema
         for socket in sockets
         for message in messages_of(socket, Side.CLIENT)
         if message.message_type in SETTINGS
-    ]
+    }
     events = {socket.name: messages_of(socket, Side.SERVER) for socket in sockets}
-    said = {message.name: message for messages in events.values() for message in messages}
+    said = {one.name: one.schema for messages in events.values() for one in messages}
     inner = definitions_of(sockets, [Side.SERVER])
     given = {k: v for k, v in definitions_of(sockets, [Side.CLIENT]).items() if k not in inner}
     definitions = given | inner
@@ -202,20 +178,14 @@ def events_py() -> str:
             for name, schema in definitions.items()
             if "properties" not in schema
         ],
-        settings=_described({k: v for k, v in given.items() if "properties" in v}, sent),
-        events=_described({k: v for k, v in inner.items() if "properties" in v}, said.values()),
+        settings={k: v for k, v in given.items() if "properties" in v} | sent,
+        events={k: v for k, v in inner.items() if "properties" in v} | said,
         nested={
             reference_name(field)
-            for message in said.values()
-            for field in message.schema["properties"].values()
+            for schema in said.values()
+            for field in schema["properties"].values()
             if "properties" in definitions.get(reference_name(field) or "", {})
         },
         sockets=events,
         given=given,
-        fields=lambda schema: _python_fields(schema, definitions),
     )
-
-
-def _python_fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:
-    for name, field in visible_fields(schema).items():
-        yield name, type_text(field, PYTHON), "" if name == TYPE else meaning_of(field, definitions)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final, cast
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from core.schemas.common import WireModel
 from core.schemas.export.sockets import (
     CLOSE_TEXTS,
-    COMMON_RULES,
     PROTOCOL_VERSION,
     SOCKETS,
+    TEXTS,
     Side,
     Socket,
     closes_on,
@@ -41,12 +40,12 @@ DROPPED: Final = ("title", "readOnly")
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message; `name` is unique among all messages, `text` its description."""
+    """One message."""
 
-    name: str
+    name: str  # unique among all messages
     message_type: str
-    text: str
-    schema: Schema
+    schema: Schema  # with a description
+    definitions: Schema  # those that it references, by name
 
 
 class _Generator(GenerateJsonSchema):
@@ -130,31 +129,24 @@ def _require_type(schema: Schema) -> None:
         schema["required"] = ["type", *(name for name in required if name != "type")]
 
 
-def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tuple[Schema, Schema]:
-    raw = message.model_json_schema(
-        ref_template=REFERENCE,
-        schema_generator=_Generator,
-        mode="validation" if side is Side.CLIENT else "serialization",
-    )
-    definitions: Schema = _clean(raw.pop("$defs", {}))
-    for definition in definitions.values():
-        _require_type(definition)
-    schema: Schema = _clean(raw)
-    if may_omit_type:
-        schema["properties"]["type"]["default"] = message_type(message)
-    else:
-        _require_type(schema)
-    return schema, definitions
-
-
 def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
     names = public_names()
-    implied = socket.implied_type if side is Side.CLIENT else None
     found = []
     for message in socket.messages(side):
-        schema, _ = _build(message, side, may_omit_type=message_type(message) == implied)
-        text = schema.pop("description")
-        found.append(MessageSchema(names[message], message_type(message), text, schema))
+        raw = message.model_json_schema(
+            ref_template=REFERENCE,
+            schema_generator=_Generator,
+            mode="validation" if side is Side.CLIENT else "serialization",
+        )
+        definitions: Schema = _clean(raw.pop("$defs", {}))
+        schema: Schema = _clean(raw)
+        kind = message_type(message)
+        for each in (schema, *definitions.values()):
+            _require_type(each)
+        if side is Side.CLIENT and kind == socket.implied_type:
+            schema["required"].remove("type")
+            schema["properties"]["type"]["default"] = kind
+        found.append(MessageSchema(names[message], kind, schema, definitions))
     return tuple(found)
 
 
@@ -166,12 +158,10 @@ def all_messages() -> tuple[MessageSchema, ...]:
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
     """Return the schemas referenced by messages, by name; a ValueError if names collide."""
     merged: Schema = {}
-    for socket, side in product(sockets, sides):
-        for message in socket.messages(side):
-            _, definitions = _build(message, side, may_omit_type=False)
-            for name, definition in definitions.items():
-                if merged.setdefault(name, definition) != definition:
-                    raise ValueError(f"two definitions of {name!r}")
+    for message in chain.from_iterable(messages_of(*pair) for pair in product(sockets, sides)):
+        for name, definition in message.definitions.items():
+            if merged.setdefault(name, definition) != definition:
+                raise ValueError(f"two definitions of {name!r}")
     return dict(sorted(merged.items()))
 
 
@@ -223,7 +213,7 @@ def asyncapi_document() -> dict[str, Any]:
         "info": {
             "title": "MiniCPM-o live conversations",
             "version": PROTOCOL_VERSION,
-            "description": _listed(COMMON_RULES),
+            "description": TEXTS["queue"].partition("\n\n")[0],
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "defaultContentType": CONTENT_TYPE,
@@ -245,9 +235,9 @@ def asyncapi_document() -> dict[str, Any]:
                 message.name: {
                     "name": message.message_type,
                     "title": message.message_type,
-                    "summary": message.text,
+                    "summary": message.schema["description"],
                     "contentType": CONTENT_TYPE,
-                    "payload": message.schema,
+                    "payload": {k: v for k, v in message.schema.items() if k != "description"},
                 }
                 for message in all_messages()
             },
@@ -257,22 +247,20 @@ def asyncapi_document() -> dict[str, Any]:
 
 
 def _channel(socket: Socket) -> Schema:
-    steps = "\n".join(f"{number}. {step}" for number, step in enumerate(socket.course, start=1))
+    first_bytes, other_bytes = socket.limits_bytes
+    summary, course, rules, _ = TEXTS[socket.name].split("\n\n")
     channel: Schema = {
         "address": socket.address,
         "title": socket.title,
-        "summary": socket.summary,
-        "description": f"{steps}\n\n{_listed(socket.rules)}",
+        "summary": summary,
+        "description": f"{course}\n\n{rules}",
         "messages": {
             message.message_type: {"$ref": f"#/components/messages/{message.name}"}
             for side in Side
             for message in messages_of(socket, side)
         },
         "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
-        "x-limits": {
-            "first_message_bytes": socket.first_bytes,
-            "other_message_bytes": socket.other_bytes,
-        },
+        "x-limits": {"first_message_bytes": first_bytes, "other_message_bytes": other_bytes},
         "x-error-codes": [use.code.value for use in uses_on(socket.name)],
         "x-close-codes": {
             str(int(close)): {"text": CLOSE_TEXTS[close], "after": [code.value for code in codes]}
@@ -296,7 +284,3 @@ def _operation(socket: Socket, side: Side, action: str) -> Schema:
             for message in messages_of(socket, side)
         ],
     }
-
-
-def _listed(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)

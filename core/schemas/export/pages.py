@@ -7,9 +7,8 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from core.protocols import (
     chat,
@@ -38,8 +37,8 @@ from core.schemas.export.message_schemas import (
 )
 from core.schemas.export.sockets import (
     CLOSE_TEXTS,
-    COMMON_RULES,
     SOCKETS,
+    TEXTS,
     USES,
     CodeUse,
     Side,
@@ -62,90 +61,31 @@ UNITS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Documentation of one transition table."""
+class Machine(NamedTuple):
+    """A transition table and the class of its limits."""
 
     table: Table
     limits: type[Any]  # Any: a dataclass
-    text: str  # introduction
-    otherwise: str = (
-        "A message without a row for the phase is ignored with the `warning` `out_of_order`."
-    )
-
-    def rows(self) -> Iterator[Sequence[str]]:
-        for row in self.table:
-            targets = "" if row.targets == SAME else ", ".join(row.targets.split())
-            for event in row.events.split():
-                yield f"`{event}`", ", ".join(row.phases), targets, codes(row.effects.split())
-
-    def limit_rows(self) -> Iterator[Sequence[str]]:
-        kinds = (kind for kind in self.limits.__mro__ if dataclasses.is_dataclass(kind))
-        documented = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds)
-        texts = dict(ATTRIBUTE.findall(documented))
-        for limit in dataclasses.fields(self.limits):
-            text = " ".join(texts[limit.name].split()).removesuffix(" Ours.")
-            yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
 
 
 MACHINES: Final[Mapping[str, Machine]] = {
-    "queue": Machine(
-        queueing.TABLE,
-        queueing.QueueingLimits,
-        "The gateway's part, common to all sockets. A streaming or chat socket queues for each "
-        "turn, any other when it opens. Once `relaying`, the gateway forwards messages both "
-        "ways, and the phases of the socket's own page apply.",
-    ),
-    "streaming": Machine(
-        streaming.TABLE,
-        streaming.StreamingLimits,
-        "The worker's part of a turn. The gateway's `prefill` also names the history that the "
-        "cache should contain; `cache_miss` requests the whole history from the gateway and is "
-        "never sent to the client.",
-    ),
-    "half_duplex": Machine(
-        half_duplex.TABLE, half_duplex.HalfDuplexLimits, "The worker's part, for the whole session."
-    ),
-    "duplex": Machine(
-        duplex.TABLE,
-        duplex_units.DuplexLimits,
-        "The worker's part, for the whole session. Besides the phase there is the unit: a "
-        "`Step` and its `Finalize`, one at a time.",
-    ),
-    "chat": Machine(
-        chat.TABLE, chat.ChatLimits, "The worker's part, from the request to the end of its reply."
-    ),
-    "live": Machine(
-        gpt_live.TABLE,
-        duplex_units.DuplexLimits,
-        "The worker's part, for the whole session; the phases are those of the duplex machine "
-        "inside. `audio_received` and `fixture` are appends of audio, decoded.",
-        "An event without a row for the phase has no effect.",
-    ),
-    "realtime": Machine(
-        realtime.TABLE,
-        realtime_items.RealtimeLimits,
-        "The worker's part, for the whole session. Besides the phase there are the open "
-        "segment of speech, and the reply in generation, which may belong to a response that "
-        "has ended. `speech_scored` is the result of detection in appended audio.",
-        "Every event of a client has a row.",
-    ),
+    "queue": Machine(queueing.TABLE, queueing.QueueingLimits),
+    "streaming": Machine(streaming.TABLE, streaming.StreamingLimits),
+    "half_duplex": Machine(half_duplex.TABLE, half_duplex.HalfDuplexLimits),
+    "duplex": Machine(duplex.TABLE, duplex_units.DuplexLimits),
+    "chat": Machine(chat.TABLE, chat.ChatLimits),
+    "live": Machine(gpt_live.TABLE, duplex_units.DuplexLimits),
+    "realtime": Machine(realtime.TABLE, realtime_items.RealtimeLimits),
 }
-
-
-EVENT_PAGES: Final = {
-    "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
-    "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
-}
-"""OpenAI's protocols: title, path, and the page with their events."""
 
 
 def pages() -> dict[str, str]:
+    sent = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
     environment = templates()
     environment.globals |= {
-        "Side": Side,
+        "shared": [one for one in sent[0] if all(one in others for others in sent)],
+        "definitions_of": definitions_of,
         "sockets": SOCKETS,
-        "messages_of": messages_of,
         "fields": partial(_fields, definitions_of()),
         "table": table,
         "codes": codes,
@@ -153,31 +93,19 @@ def pages() -> dict[str, str]:
         "ends_of_all": ends_of_all,
         "code_rows": _code_rows,
         "close_rows": _close_rows,
+        "event_rows": _event_rows,
+        "limit_rows": _limit_rows,
+        "sizes": _sizes,
     }
-    page, events = (environment.get_template(f"{name}.md.j2") for name in ("page", "events"))
-    sent = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
-    shared = [one for one in sent[0] if all(one in others for others in sent)]
-    texts = {
-        name: events.render(machine=MACHINES[name], title=title, path=path, page=linked)
-        for name, (title, path, linked) in EVENT_PAGES.items()
-    }
-    machine = MACHINES[SHARED_PAGE]
-    texts[SHARED_PAGE] = page.render(rules=COMMON_RULES, own=shared, machine=machine)
-    for socket, messages in zip(SOCKETS, sent, strict=True):
-        texts[socket.name] = page.render(
-            socket=socket,
-            rules=(*socket.rules, f"{_sizes(socket)}; more closes the connection with 1009."),
-            own=[one for one in messages if one not in shared],
-            shared=shared,
-            objects=[
-                (name, schema, side)
-                for side in Side
-                for name, schema in definitions_of([socket], [side]).items()
-                if "properties" in schema
-            ],
-            machine=MACHINES[socket.name],
+    sockets = {socket.name: socket for socket in SOCKETS}
+    written = {}
+    for name, machine in MACHINES.items():
+        kind = "page" if name in sockets or name == SHARED_PAGE else "events"
+        text = environment.get_template(f"{kind}.md.j2").render(
+            name=name, socket=sockets.get(name), machine=machine, texts=TEXTS[name].split("\n\n")
         )
-    return {name: EMPTY_LINES.sub("\n\n", text).strip() + "\n" for name, text in texts.items()}
+        written[name] = EMPTY_LINES.sub("\n\n", text).strip() + "\n"
+    return written
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -194,7 +122,7 @@ def codes(texts: Iterable[str]) -> str:
 
 
 def _sizes(socket: Socket) -> str:
-    first, other = socket.first_bytes // MIB, socket.other_bytes // MIB
+    first, other = (size // MIB for size in socket.limits_bytes)
     if first == other:
         return f"A message has at most {other} MiB"
     return f"`prepare` has at most {first} MiB, any other message {other} MiB"
@@ -203,13 +131,12 @@ def _sizes(socket: Socket) -> str:
 # --- fields ---
 
 
-def _fields(definitions: Schema, schema: Schema, side: Side) -> str:
+def _fields(definitions: Schema, schema: Schema, side: Side, *, is_object: bool = False) -> str:
     required = required_fields(schema)
-    is_object = "description" in schema  # a message's description stands above its table
     rows = []
     for name, field in visible_fields(schema).items():
         if name == TYPE and not is_object:
-            continue
+            continue  # the heading is the message's type
         default = "required" if name in required else f"`{_json(field.get('default'))}`"
         words = type_words(field, definitions)
         rest = range_words(field), meaning_of(field, definitions)
@@ -277,6 +204,26 @@ def _values(values: list[Any]) -> str:
 # Any: a value of JSON.
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+# --- machines ---
+
+
+def _event_rows(rows: Table) -> Iterator[Sequence[str]]:
+    for row in rows:
+        targets = "" if row.targets == SAME else ", ".join(row.targets.split())
+        for event in row.events.split():
+            yield f"`{event}`", ", ".join(row.phases), targets, codes(row.effects.split())
+
+
+# Any: a dataclass.
+def _limit_rows(limits: type[Any]) -> Iterator[Sequence[str]]:
+    kinds = (kind for kind in limits.__mro__ if dataclasses.is_dataclass(kind))
+    documented = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds)
+    texts = dict(ATTRIBUTE.findall(documented))
+    for limit in dataclasses.fields(limits):
+        text = " ".join(texts[limit.name].split()).removesuffix(" Ours.")
+        yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
 
 
 # --- codes ---

@@ -10,13 +10,19 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
+    ENVIRONMENT_PREFIX,
     SettingsError,
     Source,
     explain,
@@ -64,23 +70,51 @@ class FrontendDefaults(Section):
     limits: sections.LimitSettings
 
 
-class Settings(Section):
-    """All settings; `load_settings` reads them, the constructor reads nothing."""
+class Settings(BaseSettings):
+    """All settings.
 
-    model: sections.ModelSettings = sections.ModelSettings()
-    audio: sections.AudioSettings = sections.AudioSettings()
-    cascade: sections.CascadeSettings = sections.CascadeSettings()
-    transcription: sections.TranscriptionSettings = sections.TranscriptionSettings()
-    service: sections.ServiceSettings = sections.ServiceSettings()
-    recording: RecordingSettings = RecordingSettings()
-    duplex: sections.DuplexSettings = sections.DuplexSettings()
-    half_duplex: sections.HalfDuplexSettings = sections.HalfDuplexSettings()
-    security: sections.SecuritySettings = sections.SecuritySettings()
-    limits: sections.LimitSettings = sections.LimitSettings()
-    openai: sections.OpenAiSettings = sections.OpenAiSettings()
-    webrtc: WebRtcSettings = WebRtcSettings()
-    logging: sections.LoggingSettings = sections.LoggingSettings()
-    telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
+    The constructor does not read the environment; `load_settings` does.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,  # keys contain the delimiter
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        enable_decoding=False,  # list fields parse their own values
+    )
+
+    model: sections.ModelSettings = Field(default_factory=sections.ModelSettings)
+    audio: sections.AudioSettings = Field(default_factory=sections.AudioSettings)
+    cascade: sections.CascadeSettings = Field(default_factory=sections.CascadeSettings)
+    transcription: sections.TranscriptionSettings = Field(
+        default_factory=sections.TranscriptionSettings
+    )
+    service: sections.ServiceSettings = Field(default_factory=sections.ServiceSettings)
+    recording: RecordingSettings = Field(default_factory=RecordingSettings)
+    duplex: sections.DuplexSettings = Field(default_factory=sections.DuplexSettings)
+    half_duplex: sections.HalfDuplexSettings = Field(default_factory=sections.HalfDuplexSettings)
+    security: sections.SecuritySettings = Field(default_factory=sections.SecuritySettings)
+    limits: sections.LimitSettings = Field(default_factory=sections.LimitSettings)
+    openai: sections.OpenAiSettings = Field(default_factory=sections.OpenAiSettings)
+    webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
+    logging: sections.LoggingSettings = Field(default_factory=sections.LoggingSettings)
+    telemetry: sections.TelemetrySettings = Field(default_factory=sections.TelemetrySettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the constructor's arguments only."""
+        return (init_settings,)
 
     def worker_port(self, index: int) -> int:
         """Return the port of worker `index`, from 0; a SettingsError if it is out of range."""
@@ -129,7 +163,7 @@ def load_settings(
         raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
     sources = [
         read_file(path or HOME / CONFIG_FILE, is_required=path is not None),
-        read_environment(Settings.model_fields),
+        read_environment(Settings),
         Source(COMMAND_LINE, given),
     ]
     values: dict[str, object] = {}

@@ -8,18 +8,17 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 ENVIRONMENT_PREFIX = "OMNI_"
 ENVIRONMENT = "in the environment"
 COMMAND_LINE = "on the command line"
-NULL = "null"  # a variable's text for no value
 SHOWN_VALUE_CHARS = 80  # a longer value is cut in a message
 
 
@@ -56,18 +55,14 @@ def read_file(path: Path, *, is_required: bool) -> Source:
     return Source(f"in {path.name}", flat(sections, path.name))
 
 
-def read_environment(sections: Iterable[str]) -> Source:
-    """Read the variables `OMNI_<SECTION>_<KEY>`, in any case; an empty one is not set.
-
-    A variable of no section keeps its name as its key, by which it is reported as unknown.
-    """
-    variable = re.compile(f"{ENVIRONMENT_PREFIX}({'|'.join(sections)})_(.+)", re.IGNORECASE)
-    values: dict[str, object] = {}
-    for name, text in os.environ.items():
-        if text and name.upper().startswith(ENVIRONMENT_PREFIX):
-            found = variable.fullmatch(name)
-            key = ".".join(found.groups()).lower() if found else name
-            values[key] = None if text == NULL else text
+def read_environment(model: type[BaseSettings]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`."""
+    values = flat(EnvSettingsSource(model)(), "the environment")
+    known = {environment_name(key).upper() for key in values}
+    for name in os.environ:
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
+            if os.environ[name]:  # empty: not set
+                values[name] = os.environ[name]  # reported as unknown
     return Source(ENVIRONMENT, values)
 
 

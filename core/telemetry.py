@@ -94,19 +94,14 @@ class Tracing:
     def call(self, session_id: str, secret: str) -> CallTrace:
         return CallTrace(self, CallIds.of(session_id, secret))
 
-    def begin(
-        self, name: str, start_ns: int, parent: Span | None, ids: CallIds | None = None
-    ) -> Span:
-        """Begin a span; one without a parent gets the given ids."""
+    def begin(self, name: str, start_ns: int, parent: Span | None, call: CallIds) -> Span:
+        """Begin a span; one without a parent gets the ids of its call."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
         context = Context() if parent is None else set_span_in_context(parent)
-        self._ids.call = ids  # spans are begun only on the event loop
-        try:
-            return self._tracer.start_span(name, context, start_time=start_ns)
-        finally:
-            self._ids.call = None
+        self._ids.call = call if parent is None else None  # only the event loop begins spans
+        return self._tracer.start_span(name, context, start_time=start_ns)
 
     def close(self) -> None:
         """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
@@ -128,8 +123,8 @@ class CallTrace:
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
     def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
-        parent, ids = (None, self._ids) if stands_for_call else (self._call, None)
-        return self._tracing.begin(name, self._ns(at_s), parent, ids)
+        parent = None if stands_for_call else self._call
+        return self._tracing.begin(name, self._ns(at_s), parent, self._ids)
 
     def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
         span.set_attributes(attributes or {})
@@ -144,7 +139,7 @@ class CallTrace:
         attributes: Attributes | None = None,
     ) -> Span:
         """Write a finished span as a child of `parent` or of the call."""
-        span = self._tracing.begin(name, self._ns(began_s), parent or self._call)
+        span = self._tracing.begin(name, self._ns(began_s), parent or self._call, self._ids)
         self.end(span, ended_s, attributes)
         return span
 

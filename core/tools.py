@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from core.schemas.tools import Function
@@ -22,6 +22,9 @@ MARKS: Final = (CALL_START, CALL_END)
 
 # The text before the arguments of a call, which begin with the bracket that follows.
 HEAD: Final = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+# A whole string, or one character outside of strings.
+PART: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^"]', re.DOTALL)
+NESTING: Final = MappingProxyType({"{": 1, "[": 1, "}": -1, "]": -1})
 ARGUMENTS_DEPTH: Final = 2  # open brackets at the beginning of a call's arguments
 PROMPT: Final = """\
 # Tools
@@ -188,14 +191,6 @@ class CallParser:
         return CallInvalid(reason)
 
 
-class _Place(Enum):
-    """Lexical context of a character."""
-
-    JSON = auto()
-    STRING = auto()
-    ESCAPE = auto()
-
-
 class _Call:
     """The text of one call, with the positions of its arguments and its end."""
 
@@ -203,7 +198,7 @@ class _Call:
         self.name: str | None = None
         self.is_broken = False
         self._text = ""
-        self._place = _Place.JSON
+        self._read_to = 0  # end of the complete parts
         self._depth = 0
         self._arguments_at = 0
         self._arguments_end: int | None = None
@@ -211,18 +206,21 @@ class _Call:
 
     def feed(self, text: str) -> str | None:
         """Append text; return the rest after the call's object, or None before its end."""
-        before, self._text = len(self._text), self._text + text
-        for index in range(before, len(self._text)):
-            self._step(self._text[index])
-            if self.is_broken:
-                return None
+        self._text += text
+        while not self.is_broken and (part := PART.match(self._text, self._read_to)):
+            self._read_to = end = part.end()
+            self._depth += NESTING.get(part[0], 0)
+            is_outside = self._depth == 0 and not (part[0].isspace() or part[0] == "}")
+            self.is_broken = is_outside or self._depth < 0
             if self.name is None and self._depth == ARGUMENTS_DEPTH:
-                self._find_head(index)
+                self._find_head(part.start())
             if self.name is not None and self._depth == 1 and self._arguments_end is None:
-                self._arguments_end = index + 1
-            if self._depth == 0 and self._text[index] == "}":
-                left, self._text = self._text[index + 1 :], self._text[: index + 1]
+                self._arguments_end = end
+            if self._depth == 0 and part[0] == "}":
+                left, self._text = self._text[end:], self._text[:end]
                 return left
+        # Outside of the object not even a string may begin.
+        self.is_broken |= self._depth == 0 and self._read_to < len(self._text)
         return None
 
     def news(self) -> list[CallEvent]:
@@ -254,19 +252,6 @@ class _Call:
         head = HEAD.match(self._text)
         if head is not None and head.end() == index:
             self.name, self._arguments_at = head[1], index
-
-    def _step(self, character: str) -> None:
-        match self._place:
-            case _Place.ESCAPE:
-                self._place = _Place.STRING
-            case _Place.STRING:
-                self._place = {'"': _Place.JSON, "\\": _Place.ESCAPE}.get(character, self._place)
-            case _Place.JSON:
-                if character == '"':
-                    self._place = _Place.STRING
-                self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
-                is_outside = self._depth == 0 and not (character.isspace() or character == "}")
-                self.is_broken = is_outside or self._depth < 0
 
 
 def _no_constant(constant: str) -> None:

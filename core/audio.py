@@ -1,5 +1,7 @@
 """Audio formats: decodes wire audio and files to float32 samples, encodes and resamples.
 
+Media files are untrusted: a playlist or another format that refers to further files is refused.
+
 All audio in the project is mono float32 in -1..1, at 16 kHz for the model. The duration limit
 bounds the memory of decoding, whatever a file's header claims.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import binascii
 import itertools
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 import soxr  # type: ignore[import-untyped]  # ships no type information
+from av.container import InputContainer
 from pybase64 import b64decode, b64encode_as_string
 
-from core.containers import MediaSource, container_duration_s, open_container, opened
 from core.errors import (
     AudioCorruptError,
     AudioEmptyError,
@@ -39,6 +41,15 @@ from core.schemas.limits import (
 )
 
 FloatArray = npt.NDArray[np.float32]
+MediaSource = str | Path | bytes
+"""A file of the server, or the content of one."""
+
+# FFmpeg's names of demuxers that follow no references to other files.
+READABLE_FORMATS: Final = (
+    "3gp,aac,ac3,aiff,amr,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,m4a,matroska,mov,mp3,mp4,"
+    "mpeg,mpegts,ogg,tta,voc,w64,wav,webm,wv"
+)
+MICROSECONDS: Final = 1_000_000  # the unit of a container's duration
 
 BLOCK_VALUES: Final = 262_144  # decoded at a time, over all channels
 MIN_RATE_HZ: Final = 1_000  # a rate outside these limits means a damaged header
@@ -198,6 +209,31 @@ class StreamResampler:
         return _joined([] if self._stream is None else self._stream.resample(None))
 
 
+@contextmanager
+def opened(source: MediaSource) -> Iterator[BinaryIO]:
+    """Open a regular file, or wrap its content; raises `FileNotFoundError` for anything else."""
+    if isinstance(source, bytes):
+        yield BytesIO(source)
+        return
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name!r} is not a file")
+    # Unbuffered, so that a library reading from the descriptor starts at the same position.
+    with path.open("rb", buffering=0) as file:
+        yield file
+
+
+def open_container(file: BinaryIO) -> InputContainer:
+    """Open a container; raises `FFmpegError` if its format is refused, or it is damaged."""
+    # The file is already open, so no protocol is needed.
+    options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
+    return av.open(file, mode="r", options=options, metadata_errors="replace")
+
+
+def container_duration_s(container: InputContainer) -> float | None:
+    return None if container.duration is None else container.duration / MICROSECONDS
+
+
 def check_audible(samples: FloatArray) -> None:
     """Refuse samples [T] that are silent.
 
@@ -277,9 +313,7 @@ def _read_container(
             raise AudioCorruptError("The audio file is damaged.") from error
 
 
-def _container_blocks(
-    container: av.container.InputContainer, stream: av.AudioStream
-) -> Iterator[FloatArray]:
+def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iterator[FloatArray]:
     # The rate is given because some streams begin with another one than the header's.
     to_float = av.AudioResampler(format="fltp", rate=stream.rate)
     for frame in itertools.chain(container.decode(stream), [None]):

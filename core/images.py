@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from core.containers import MediaSource
+from core.audio import MediaSource
 from core.errors import PictureError, PictureMissingError, PictureTooLargeError
 from core.schemas import limits
 

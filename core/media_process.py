@@ -27,7 +27,7 @@ from core import errors
 from core.errors import BadPayloadError
 
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
-READER_MODULE: Final = "core.media_reader"
+READER_MODULE: Final = "core.media"
 POLL_S: Final = 0.05  # ours: between two checks for cancellation
 DONE: Final = b"\n"  # the file is complete
 HEAD_MAX_BYTES: Final = 1024 * 1024
@@ -75,7 +75,7 @@ class MediaProcesses:
         problem: type[BadPayloadError],
         check: Callable[[], object] = lambda: None,
     ) -> tuple[Any, list[bytes]]:
-        """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
+        """Run a task of `core.media` in a process; return its reply, as JSON and as bytes.
 
         Args:
             task: Name of the task.

@@ -13,8 +13,14 @@ import numpy as np
 from av.container import InputContainer
 from PIL import Image
 
-from core.audio import FloatArray, read_audio
-from core.containers import MediaSource, container_duration_s, open_container, opened
+from core.audio import (
+    FloatArray,
+    MediaSource,
+    container_duration_s,
+    open_container,
+    opened,
+    read_audio,
+)
 from core.errors import (
     AudioEmptyError,
     NotAudioError,

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import ChatEndpoint, LocalLanguageModel
-from core.cascade.parts import Parts, Synthesizer
+from core.cascade.parts import Parts, Synthesizer, describe
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
 from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
-from core.cascade.vision import describe
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
@@ -26,9 +25,8 @@ from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
-from core.transcription import Transcriber
+from core.transcription import Transcriber, WhisperProcess
 from core.vad import SileroVad
-from core.whisper_process import WhisperProcess
 from settings.embedded import CascadeFiles
 from settings.sections import CascadeSettings
 

@@ -17,14 +17,16 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, to_pcm
-from core.cascade.added_text import split_suffix, with_added
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import asks_about_picture
+from core.cascade.prompts import split_suffix, with_added
 from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
     PAUSE_S,
+    TurnSnapshot,
+    UserTurn,
     is_backchannel,
     is_echo,
     is_finished,
@@ -32,7 +34,6 @@ from core.cascade.turns import (
     is_stop,
     words_of,
 )
-from core.cascade.user_turn import TurnSnapshot, UserTurn
 from core.modes import OnSound, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult

@@ -25,11 +25,10 @@ from av.container import InputContainer
 from pybase64 import b64decode, b64encode_as_string
 
 from core.errors import (
-    AudioCorruptError,
     AudioEmptyError,
-    AudioMissingError,
-    AudioSilentError,
+    AudioError,
     AudioTooLongError,
+    BadPayloadError,
     NotAudioError,
 )
 from core.schemas.limits import (
@@ -79,14 +78,14 @@ def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
 
     Raises:
         AudioTooLongError: It is longer than the limit; checked before decoding.
-        AudioCorruptError: It is not Base64; and what `check_pcm` raises.
+        AudioError: It is not Base64; and what `check_pcm` raises.
     """
     if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
     try:
         raw = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise AudioCorruptError("The audio is not valid Base64.") from error
+        raise AudioError("The audio is not valid Base64.") from error
     return check_pcm(raw)
 
 
@@ -95,12 +94,12 @@ def check_pcm(sound: bytes) -> FloatArray:
 
     Raises:
         AudioEmptyError: There are no samples.
-        AudioCorruptError: It is not whole samples, or contains NaN or infinity.
+        AudioError: It is not whole samples, or contains NaN or infinity.
     """
     if not sound:
         raise AudioEmptyError()
     if len(sound) % SAMPLE_BYTES:
-        raise AudioCorruptError(
+        raise AudioError(
             f"The audio has {len(sound)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
         )
     return _in_range(np.frombuffer(sound, dtype="<f4").astype(np.float32))
@@ -138,23 +137,17 @@ def read_audio(
         sample_rate_hz: Sample rate of the result.
 
     Raises:
-        AudioMissingError: The path names no file, or it cannot be opened.
         AudioEmptyError: The file is empty or has no samples.
         NotAudioError: It is no audio file, or a video without audio.
-        AudioCorruptError: It is damaged.
         AudioTooLongError: It is longer than the limit.
+        AudioError: The path names no file, or it cannot be opened, or it is damaged.
     """
-    try:
-        with opened(source) as file:
-            head = file.read(HEAD_BYTES)
-            file.seek(0)
-            if not head:
-                raise AudioEmptyError("The audio file is empty.")
-            return _read_opened(file, head, max_duration_s, sample_rate_hz)
-    except FileNotFoundError as error:
-        raise AudioMissingError(f"There is no audio file: {error}.") from error
-    except OSError as error:
-        raise AudioMissingError(f"The audio file cannot be opened: {error.strerror}.") from error
+    with opened(source, "audio", AudioError) as file:
+        head = file.read(HEAD_BYTES)
+        file.seek(0)
+        if not head:
+            raise AudioEmptyError("The audio file is empty.")
+        return _read_opened(file, head, max_duration_s, sample_rate_hz)
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
@@ -210,17 +203,20 @@ class StreamResampler:
 
 
 @contextmanager
-def opened(source: MediaSource) -> Iterator[BinaryIO]:
-    """Open a regular file, or wrap its content; raises `FileNotFoundError` for anything else."""
+def opened(source: MediaSource, kind: str, problem: type[BadPayloadError]) -> Iterator[BinaryIO]:
+    """Open a regular file, or wrap its content; raises `problem` if that fails."""
     if isinstance(source, bytes):
         yield BytesIO(source)
         return
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"{path.name!r} is not a file")
-    # Unbuffered, so that a library reading from the descriptor starts at the same position.
-    with path.open("rb", buffering=0) as file:
-        yield file
+        raise problem(f"There is no {kind} file: {path.name!r} is not a file.")
+    try:
+        # Unbuffered, so that a library reading from the descriptor starts at the same position.
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise problem(f"The {kind} file cannot be opened: {error.strerror}.") from error
 
 
 def open_container(file: BinaryIO) -> InputContainer:
@@ -239,12 +235,12 @@ def check_audible(samples: FloatArray) -> None:
 
     Raises:
         AudioEmptyError: There are no samples.
-        AudioSilentError: No sample is louder than -60 dBFS.
+        AudioError: No sample is louder than -60 dBFS.
     """
     if samples.size == 0:
         raise AudioEmptyError()
     if float(np.abs(samples).max()) < SILENCE_PEAK:
-        raise AudioSilentError("The audio is silent: nothing in it is louder than -60 dBFS.")
+        raise AudioError("The audio is silent: nothing in it is louder than -60 dBFS.")
 
 
 def _joined(frames: list[av.AudioFrame]) -> FloatArray:
@@ -257,7 +253,7 @@ def _joined(frames: list[av.AudioFrame]) -> FloatArray:
 def _in_range(samples: FloatArray) -> FloatArray:
     """Clip in place; refuse NaN and infinity."""
     if not np.isfinite(samples).all():
-        raise AudioCorruptError("The audio holds values that are not finite numbers.")
+        raise AudioError("The audio holds values that are not finite numbers.")
     return np.clip(samples, -1.0, 1.0, out=samples)
 
 
@@ -284,7 +280,7 @@ def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
         try:
             block = sound.read(block_samples, dtype="float32", always_2d=True)  # [T, channels]
         except soundfile.LibsndfileError as error:
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
         if len(block) == 0:
             return
         yield block.mean(axis=1, dtype=np.float32)  # [T]
@@ -297,7 +293,7 @@ def _read_container(
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
         if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
         raise NotAudioError("The file is not a sound or video file that can be read.") from error
     with closing(container):
         if not container.streams.audio:
@@ -310,7 +306,7 @@ def _read_container(
         try:
             return _collect(blocks, rate_hz, claimed_s, max_duration_s, sample_rate_hz)
         except (av.FFmpegError, ValueError) as error:
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
 
 
 def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iterator[FloatArray]:
@@ -332,7 +328,7 @@ def _collect(
     longest_s = max_duration_s + DURATION_SLACK_S
     too_long = f"The audio is longer than {max_duration_s:g} s."
     if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
-        raise AudioCorruptError(f"The audio claims {from_rate_hz} samples per second.")
+        raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
     if claimed_s is not None and claimed_s > longest_s:
         raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
     rates_differ = from_rate_hz != sample_rate_hz

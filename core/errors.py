@@ -176,20 +176,8 @@ class AudioError(BadPayloadError, code=ErrorCode.BAD_AUDIO, http=400):
     """The audio cannot be used."""
 
 
-class AudioMissingError(AudioError):
-    """There is no such audio file."""
-
-
 class AudioEmptyError(AudioError):
     """The audio holds no samples."""
-
-
-class AudioSilentError(AudioError):
-    """The audio is silent."""
-
-
-class AudioCorruptError(AudioError):
-    """The audio is damaged."""
 
 
 class NotAudioError(AudioError):
@@ -202,10 +190,6 @@ class AudioTooLongError(AudioError, http=413):
 
 class PictureError(BadPayloadError, code=ErrorCode.BAD_FRAME, http=400):
     """The picture cannot be used."""
-
-
-class PictureMissingError(PictureError):
-    """There is no such picture or video file."""
 
 
 class PictureTooLargeError(PictureError, http=413):

@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from core.audio import MediaSource
-from core.errors import PictureError, PictureMissingError, PictureTooLargeError
+from core.audio import MediaSource, opened
+from core.errors import PictureError, PictureTooLargeError
 from core.schemas import limits
 
 MILLION: Final = 1_000_000
@@ -97,18 +96,10 @@ def read_picture(source: MediaSource, *, allowed: PictureLimits = PICTURE_LIMITS
     """Decode a picture file or its content; else as `decode_wire_picture`.
 
     Raises:
-        PictureMissingError: The path names no file, or it cannot be opened.
+        PictureError: The path names no file, or it cannot be opened.
     """
-    if isinstance(source, bytes):
-        return _decode(source, allowed)
-    path = Path(source)
-    if not path.is_file():
-        raise PictureMissingError(f"There is no picture file: {path.name!r} is not a file.")
-    try:
-        with path.open("rb") as file:
-            content = file.read(allowed.max_bytes + 1)
-    except OSError as error:
-        raise PictureMissingError(f"The picture cannot be opened: {error.strerror}.") from error
+    with opened(source, "picture", PictureError) as file:
+        content = file.read(allowed.max_bytes + 1)
     return _decode(content, allowed)
 
 

@@ -24,7 +24,7 @@ from core.audio import (
 from core.errors import (
     AudioEmptyError,
     NotAudioError,
-    PictureMissingError,
+    PictureError,
     PictureTooLargeError,
     VideoError,
 )
@@ -64,26 +64,24 @@ def read_video(
         max_side_px: Frames are scaled down until no side is longer.
 
     Raises:
-        PictureMissingError: The path names no file, or it cannot be opened.
+        PictureError: The path names no file, or it cannot be opened.
         PictureTooLargeError: It is too long, or its pictures have too many pixels.
         VideoError: It is no video file, has no pictures, or is damaged.
         AudioError: Its audio is damaged.
     """
-    try:
-        with opened(source) as file, _opened_video(file) as (container, stream):
-            duration_s = _duration_s(container, stream)
-            if duration_s > max_duration_s:
-                raise PictureTooLargeError(
-                    f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
-                )
-            times_s = _frame_times_s(duration_s, fps, max_frames)
-            frames = _frames_at(times_s, container, stream, max_side_px)
-            if not frames:
-                raise VideoError("The video holds no pictures.")
-    except FileNotFoundError as error:
-        raise PictureMissingError(f"There is no video file: {error}.") from error
-    except OSError as error:
-        raise PictureMissingError(f"The video cannot be opened: {error.strerror}.") from error
+    with (
+        opened(source, "video", PictureError) as file,
+        _opened_video(file) as (container, stream),
+    ):
+        duration_s = _duration_s(container, stream)
+        if duration_s > max_duration_s:
+            raise PictureTooLargeError(
+                f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
+            )
+        times_s = _frame_times_s(duration_s, fps, max_frames)
+        frames = _frames_at(times_s, container, stream, max_side_px)
+        if not frames:
+            raise VideoError("The video holds no pictures.")
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
     except (NotAudioError, AudioEmptyError):

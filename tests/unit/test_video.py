@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import OmniError, PictureMissingError, PictureTooLargeError, VideoError
+from core.errors import OmniError, PictureError, PictureTooLargeError, VideoError
 from core.video import read_video
 from tests.unit.media import encode_sound, encode_video, tone
 
@@ -86,7 +86,7 @@ def test_what_is_no_video_gets_one_clear_sentence(content: bytes) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(PictureMissingError):
+    with pytest.raises(PictureError, match="There is no video file"):
         read_video(tmp_path / "none.mp4")
 
 

@@ -39,7 +39,7 @@ def by_cascade(synthesizer: Synthesizer, text: str) -> FloatArray:
     """Synthesize with the cascade's own voice, in the pieces in which a call speaks them."""
     sentences = Sentences()
     pieces = [piece for word in WORD.findall(text) for piece in sentences.add(word)]
-    made = np.concatenate([synthesizer.speak(each) for each in [*pieces, sentences.rest()]])
+    made = np.concatenate([synthesizer.speak(each) for each in [*pieces, sentences.rest]])
     return voiced(resample(made, OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ))
 
 

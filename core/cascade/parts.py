@@ -1,7 +1,4 @@
-"""The cascade's components; each can be replaced by another implementation.
-
-The transcriber is a `core.transcription.Transcriber`, the same as for captions.
-"""
+"""The cascade's components, each of which another implementation can replace."""
 
 from __future__ import annotations
 
@@ -42,12 +39,8 @@ Describe = Callable[[Image.Image, str, Threads], Awaitable[str | None]]
 
 
 class Synthesizer(Protocol):
-    """Text to speech."""
-
     @property
-    def name(self) -> str:
-        """Display name."""
-        ...
+    def name(self) -> str: ...
 
     def speak(self, text: str) -> FloatArray:
         """Return a sentence as [T] float32 at 24 kHz, empty if nothing is pronounceable; blocks."""
@@ -56,20 +49,15 @@ class Synthesizer(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """Components shared by all conversations of a worker.
-
-    Attributes:
-        default_voice: the reference sample that pages send as the model's own voice.
-        now: clock for the date in the prompt.
-    """
+    """Components shared by all conversations of a worker."""
 
     transcriber: Transcriber
     language_model: ChatEndpoint
     synthesizer: Synthesizer
     detector: SileroVad
     describe: Describe | None = None
-    default_voice: FloatArray | None = None
-    now: Callable[[], datetime] = datetime.now
+    default_voice: FloatArray | None = None  # which pages send as the model's own voice
+    now: Callable[[], datetime] = datetime.now  # for the date in the prompt
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -85,8 +73,7 @@ async def describe(
     known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
 
     def encode() -> str:
-        buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=92)
+        picture.save(buffer := io.BytesIO(), "JPEG", quality=92)
         return base64.b64encode(buffer.getvalue()).decode()
 
     content = [ImageContent(data=await threads.run(encode)), TextContent(text=known)]
@@ -94,5 +81,5 @@ async def describe(
         messages=[Message(role=Role.USER, content=content)],
         generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
     )
-    found = await open_chat(threads).respond(request)
-    return HEDGE.format(seen=found.text.strip()) if found.text.strip() else None
+    seen = (await open_chat(threads).respond(request)).text.strip()
+    return HEDGE.format(seen=seen) if seen else None

@@ -185,8 +185,8 @@ class CascadeView(LinesMode[Line]):
                     has_spoken = True
                     yield piece
         is_cut = count >= sampling.max_tokens
-        if is_spoken and sentences.rest() and not (is_cut and has_spoken):
-            yield sentences.rest()
+        if is_spoken and sentences.rest and not (is_cut and has_spoken):
+            yield sentences.rest
 
     async def _say(
         self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool

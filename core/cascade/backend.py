@@ -57,20 +57,12 @@ class CascadeBackend:
     """Serves conversations with the cascade, and with the small model until it is loaded."""
 
     def __init__(
-        self,
-        base: RealBackend,
-        load_parts: Callable[[RealBackend], Parts | None],
-        *,
-        waits: bool,
-        shares_transcriber: bool,
+        self, base: RealBackend, load_parts: LoadParts, *, waits: bool, shares_transcriber: bool
     ) -> None:
         """Load nothing yet.
 
-        Args:
-            base: the embedded small model.
-            load_parts: loads the parts, or returns None while files are missing; blocks.
-            waits: start with the small model if files are missing; otherwise loading fails.
-            shares_transcriber: use the same transcriber for captions.
+        If it `waits`, missing files only delay the cascade, else loading fails; with
+        `shares_transcriber` captions are by the cascade's transcriber, too.
         """
         self._base = base
         self._load_parts = load_parts

@@ -25,7 +25,6 @@ from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
     PAUSE_S,
-    TurnSnapshot,
     UserTurn,
     is_backchannel,
     is_echo,
@@ -69,17 +68,12 @@ class PictureAhead:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A reply prepared before the user's turn is certainly over.
-
-    Attributes:
-        words: transcript of the turn.
-        lines: the conversation before the turn.
-    """
+    """A reply prepared before the user's turn is certainly over."""
 
     reply: SpokenReply
-    words: str
-    lines: list[Line]
-    snapshot: TurnSnapshot
+    words: str  # transcript of the turn
+    lines: list[Line]  # the conversation before the turn
+    snapshot: UserTurn
 
 
 class CascadeDuplexView(CascadeView):
@@ -219,7 +213,7 @@ class CascadeDuplexView(CascadeView):
         if words or force_speak:
             draft = self._draft or await self._drafted(words)
             self._reply, self._draft = draft.reply, None
-            self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot)
+            self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot())
         turn.clear()
 
     async def _transcript_so_far(self) -> str:
@@ -256,7 +250,7 @@ class CascadeDuplexView(CascadeView):
         if picture is not None and asks_about_picture(asked):
             line = Line("user", f"{asked} {await self._seen(picture, asked)}")
         await self._feed(line)
-        return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot)
+        return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot())
 
     async def _discard_draft(self) -> None:
         draft, self._draft = self._draft, None

@@ -89,13 +89,8 @@ def asks_about_picture(question: str) -> bool:
 def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime) -> str | None:
     """Return the answer to a question that a small model would answer with inventions, or None.
 
-    Every sentence of the question that has such an answer gets it, if the last one has.
-
-    Args:
-        lines: of the conversation; the last is the question. Messages before it without an answer
-            are no part of it.
-        names: display names of transcriber, language model and synthesizer.
-        now: local time.
+    Every sentence of the question, which is the last line, that has such an answer gets it, if the
+    last one has. `names` are those of transcriber, language model and synthesizer.
     """
     asked, picture, _ = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
     said = " ".join(line.content for line in lines if line.role == "user")
@@ -130,10 +125,7 @@ def _about_world(asked: str, now: datetime) -> str | None:
 def _about_persons(asked: str, said: str, names: Sequence[str]) -> str | None:
     """Answer a sentence about the assistant or the user, in lower case, or return None.
 
-    Args:
-        asked: the sentence.
-        said: all that the user has said, in which names have capitals.
-        names: of transcriber, language model and synthesizer.
+    In `said`, all that the user has said, names have capitals.
     """
     if IDENTITY.search(asked):
         ears, brain, voice = (VERSION.sub("", name) for name in names)

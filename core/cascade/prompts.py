@@ -69,10 +69,7 @@ def prompt_of(
 ) -> list[Line]:
     """Return the prompt: style and the client's instructions, examples, then the conversation.
 
-    Args:
-        lines: of the conversation; system lines are the client's instructions.
-        began: start of the conversation; constant, so that its prompts share a cached prefix.
-        examples: messages before the conversation; a large model needs none.
+    The date is when the conversation `began`, so that its prompts share a cached prefix.
     """
     system = " ".join(line.content for line in lines if line.role == "system")
     date = f"It is {day_of(began)} {began.year}, {time_of(began)}."
@@ -112,11 +109,9 @@ def split_suffix(suffix: str) -> tuple[str, list[Line]]:
 
 
 def with_added(heard: Sequence[Line], said: Sequence[Line]) -> list[Line]:
-    """Return a conversation with the messages of `said` that followed the model's last reply.
+    """Add to `heard`, with its transcripts, what followed the last reply in `said`.
 
-    Args:
-        heard: the conversation as the view knows it, in which speech is transcribed.
-        said: the same conversation as the protocol knows it, up to the newest message.
+    Both are the same conversation, as the view and as the protocol knows it.
     """
     if not heard:
         return list(said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -99,15 +99,6 @@ def is_echo(text: str, spoken: Sequence[str]) -> bool:
     return bool(words) and found >= ECHO_SHARE * len(words)
 
 
-@dataclass(frozen=True)
-class TurnSnapshot:
-    """A turn at one moment; attributes as of `UserTurn`."""
-
-    audio: FloatArray
-    speech_s: float
-    began_s: float
-
-
 class UserTurn:
     """The current turn of the user, at most `TURN_MAX_S` of audio; then it is full.
 
@@ -138,10 +129,11 @@ class UserTurn:
         """Audio of the turn so far, [T] float32 at 16 kHz."""
         return np.concatenate([*self._windows, self._rest])
 
-    @property
-    def snapshot(self) -> TurnSnapshot:
-        audio = np.concatenate([*self._windows, self._rest[:0]])
-        return TurnSnapshot(audio, self.speech_s, self.began_s)
+    def snapshot(self) -> UserTurn:
+        """Return a copy, for `resume`."""
+        copied = copy(self)
+        copied._windows = list(self._windows)
+        return copied
 
     def add(self, samples: FloatArray) -> None:
         """Add audio, [T] float32 at 16 kHz; blocks."""
@@ -156,9 +148,9 @@ class UserTurn:
         self._windows = []
         self.speech_s = self.silence_s = 0.0
 
-    def resume(self, cleared: TurnSnapshot) -> None:
+    def resume(self, cleared: UserTurn) -> None:
         """Prepend a turn that was cleared before it was over."""
-        self._windows.insert(0, cleared.audio)
+        self._windows[:0] = cleared._windows
         self.speech_s += cleared.speech_s
         self.began_s = cleared.began_s
 

@@ -78,7 +78,7 @@ def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
 
     Raises:
         AudioTooLongError: It is longer than the limit; checked before decoding.
-        AudioError: It is not Base64; and what `check_pcm` raises.
+        AudioError: It is not Base64, or as of `check_pcm`.
     """
     if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
@@ -92,9 +92,7 @@ def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
 def check_pcm(sound: bytes) -> FloatArray:
     """Decode a client's little-endian float32 samples to [T], clipped to -1..1, writable.
 
-    Raises:
-        AudioEmptyError: There are no samples.
-        AudioError: It is not whole samples, or contains NaN or infinity.
+    Raises `AudioError` if there are none or no whole samples, or for NaN and infinity.
     """
     if not sound:
         raise AudioEmptyError()
@@ -131,10 +129,7 @@ def read_audio(
 ) -> FloatArray:
     """Decode an audio or video file to [T] in -1..1, the mean of its channels.
 
-    Args:
-        source: Path of a file, or its content.
-        max_duration_s: Checked against the header, and again while decoding.
-        sample_rate_hz: Sample rate of the result.
+    The limit is checked against the header, and again while decoding.
 
     Raises:
         AudioEmptyError: The file is empty or has no samples.
@@ -142,12 +137,8 @@ def read_audio(
         AudioTooLongError: It is longer than the limit.
         AudioError: The path names no file, or it cannot be opened, or it is damaged.
     """
-    with opened(source, "audio", AudioError) as file:
-        head = file.read(HEAD_BYTES)
-        file.seek(0)
-        if not head:
-            raise AudioEmptyError("The audio file is empty.")
-        return _read_opened(file, head, max_duration_s, sample_rate_hz)
+    with opened(source, "audio", AudioError) as file, _decoder(file) as decoder:
+        return _collect(*decoder, max_duration_s, sample_rate_hz)
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
@@ -231,12 +222,7 @@ def container_duration_s(container: InputContainer) -> float | None:
 
 
 def check_audible(samples: FloatArray) -> None:
-    """Refuse samples [T] that are silent.
-
-    Raises:
-        AudioEmptyError: There are no samples.
-        AudioError: No sample is louder than -60 dBFS.
-    """
+    """Raise `AudioError` for samples [T] of which none is louder than -60 dBFS."""
     if samples.size == 0:
         raise AudioEmptyError()
     if float(np.abs(samples).max()) < SILENCE_PEAK:
@@ -257,10 +243,16 @@ def _in_range(samples: FloatArray) -> FloatArray:
     return np.clip(samples, -1.0, 1.0, out=samples)
 
 
-def _read_opened(
-    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
-) -> FloatArray:
-    """Decode with libsndfile if it knows the format, with FFmpeg otherwise."""
+@contextmanager
+def _decoder(file: BinaryIO) -> Iterator[tuple[Iterator[FloatArray], int, float | None]]:
+    """Open a file with libsndfile if it knows the format, with FFmpeg otherwise.
+
+    Returns its mono blocks, their sample rate, and its length by its header, s.
+    """
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if not head:
+        raise AudioEmptyError("The audio file is empty.")
     try:
         if isinstance(file, BytesIO):
             sound = soundfile.SoundFile(file)
@@ -268,10 +260,12 @@ def _read_opened(
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
         file.seek(0)
-        return _read_container(file, head, max_duration_s, sample_rate_hz)
+        with _container(file, head) as (container, stream):
+            blocks = _container_blocks(container, stream)
+            yield blocks, stream.rate or 0, container_duration_s(container)
+        return
     with sound:
-        claimed_s, rate_hz = sound.frames / max(sound.samplerate, 1), sound.samplerate
-        return _collect(_sound_blocks(sound), rate_hz, claimed_s, max_duration_s, sample_rate_hz)
+        yield _sound_blocks(sound), sound.samplerate, sound.frames / max(sound.samplerate, 1)
 
 
 def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
@@ -286,9 +280,8 @@ def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
         yield block.mean(axis=1, dtype=np.float32)  # [T]
 
 
-def _read_container(
-    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
-) -> FloatArray:
+@contextmanager
+def _container(file: BinaryIO, head: bytes) -> Iterator[tuple[InputContainer, av.AudioStream]]:
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
@@ -301,10 +294,8 @@ def _read_container(
         stream = container.streams.audio[0]
         if stream.codec_context is None:
             raise NotAudioError("The file's sound is in a form that cannot be read.")
-        blocks, rate_hz = _container_blocks(container, stream), stream.rate or 0
-        claimed_s = container_duration_s(container)
         try:
-            return _collect(blocks, rate_hz, claimed_s, max_duration_s, sample_rate_hz)
+            yield container, stream
         except (av.FFmpegError, ValueError) as error:
             raise AudioError("The audio file is damaged.") from error
 

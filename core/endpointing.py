@@ -114,14 +114,7 @@ class Endpointer:
         return self._padded_start(self._clock_samples if start is None else start)
 
     def feed(self, probabilities: Iterable[float]) -> list[SpeechEvent]:
-        """Judge the windows that follow.
-
-        Args:
-            probabilities: Of speech, one per window, 0..1, oldest first.
-
-        Returns:
-            What happened, oldest first.
-        """
+        """Judge the windows that follow by their probabilities of speech, 0..1."""
         events: list[SpeechEvent] = []
         for probability in probabilities:
             events += self._judge(probability)

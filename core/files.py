@@ -26,14 +26,7 @@ def atomic_write(
 ) -> None:
     """Replace a file's content atomically; see `replacing`.
 
-    Args:
-        path: Its folder is created if it is missing, but not the folder above.
-        content: The whole content.
-        is_durable: Wait until the file and its name would survive a power failure.
-        mode: Permissions of the file.
-
-    Raises:
-        OSError: The disk is full, or refuses.
+    Its folder is created if it is missing, but not the folder above.
     """
     path.parent.mkdir(exist_ok=True)
     with replacing(path, is_durable=is_durable) as unfinished:
@@ -50,10 +43,8 @@ def atomic_write(
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Yield an empty hidden file to write to, which becomes `path` if the block succeeds.
 
-    Concurrent writers have separate temporary files; the last to finish wins.
-
-    Raises:
-        OSError: The disk is full, or refuses.
+    Concurrent writers have separate temporary files; the last to finish wins. A durable file and
+    its name survive a power failure from then on.
     """
     descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{path.name}.", path.parent)
     os.close(descriptor)
@@ -71,12 +62,9 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
-    """Lock a folder, or a file, which is created if missing, for the block.
+    """Lock a folder, or a file, which is created if missing, for the block or the process's life.
 
-    The kernel releases the lock when the process ends.
-
-    Raises:
-        BlockingIOError: Another process holds it, and this one does not wait.
+    Raises `BlockingIOError` if another process holds the lock, and this one does not wait.
     """
     flags = os.O_CLOEXEC if path.is_dir() else os.O_RDWR | os.O_CREAT | SAFE_FLAGS
     descriptor = os.open(path, flags, FILE_MODE)
@@ -113,11 +101,7 @@ def _sync(path: Path | str, flags: int) -> None:
 
 
 def ensure_token(path: Path, size_bytes: int) -> str:
-    """Return the token in a file; without a file, create one of `size_bytes` random bytes.
-
-    Raises:
-        OSError: It can be neither read nor written, or the file is empty.
-    """
+    """Return the token in a file; without a file, create one of `size_bytes` random bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):  # programs that share the folder may start together
         if not path.exists():

@@ -57,15 +57,8 @@ def compute_history_hash(
     """Hash a history, so that equivalent spellings have equal hashes.
 
     A content string equals one text item, empty text items do not count, and media are compared by
-    their bytes, not by their Base64.
-
-    Args:
-        messages: The history, oldest first.
-        options: None stands for the defaults.
-        value: Returns the parts of a medium's Base64.
-
-    Returns:
-        64 hexadecimal digits, or "" for an empty history, which matches nothing.
+    their bytes, not by their Base64, whose parts `value` returns. The hash has 64 hexadecimal
+    digits; that of an empty history is "", which matches nothing.
 
     Source: docs/specification/service.md#2.3.3.
     """

@@ -56,10 +56,8 @@ CONTENT: TypeAdapter[list[MediaContent]] = TypeAdapter(list[MediaContent])
 def read_media(items: Sequence[MediaContent]) -> list[Media]:
     """Decode the pictures and videos of one request, in order.
 
-    Raises:
-        PictureTooLargeError: One of them, or all together, have too many bytes or pixels.
-        PictureError: One of them cannot be decoded.
-        AudioError: The sound of a video cannot be decoded.
+    Raises `PictureTooLargeError`, also for all together, `PictureError`, or for the sound of a
+    video `AudioError`.
     """
     pictures = iter(
         decode_wire_pictures([item.data for item in items if isinstance(item, ImageContent)])
@@ -85,8 +83,7 @@ def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
         seen = MediaFacts(sizes=[frame.size for frame in _frames(each)])
         if isinstance(each, VideoClip):
             blobs.append(each.audio.tobytes())
-            known = {"times_s": list(each.times_s), "duration_s": each.duration_s}
-            seen = seen.model_copy(update=known)
+            seen.times_s, seen.duration_s = list(each.times_s), each.duration_s
         facts.append(seen)
     return facts, blobs
 
@@ -157,12 +154,7 @@ TASKS: Final[dict[str, Callable[[Any, Sequence[bytes]], tuple[Any, list[bytes]]]
 
 
 def main(line_fd: int, cpu_s: int) -> None:
-    """Wait for the request on standard input, and carry it out.
-
-    Args:
-        line_fd: A socket, on which a byte reports that the request or the reply is complete.
-        cpu_s: Limit of CPU time.
-    """
+    """Carry out the request; a byte on the socket reports that it, or the reply, is complete."""
     os.nice(YIELDING)
     # The soft limit sends a signal that tells the reason; the hard limit kills the process.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))

@@ -69,11 +69,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit the block's writes atomically; other writers wait.
-
-        Raises:
-            OSError: The disk is full, or refuses; nothing was written.
-        """
+        """Commit the block's writes atomically; after an `OSError` nothing was written."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection

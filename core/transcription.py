@@ -28,17 +28,9 @@ TranscriberKind = Literal["whisper", "model"]
 
 @dataclass(frozen=True)
 class TranscriptionOptions:
-    """Options of one transcription.
-
-    Attributes:
-        language: ISO 639-1 code; None detects it.
-        prompt: preceding text, or preferred spellings.
-        temperature: of sampling; 0 is greedy.
-    """
-
-    language: str | None = None
-    prompt: str = ""
-    temperature: float = 0.0
+    language: str | None = None  # ISO 639-1 code; None detects it
+    prompt: str = ""  # preceding text, or preferred spellings
+    temperature: float = 0.0  # 0 is greedy
 
 
 @dataclass(frozen=True)
@@ -63,24 +55,17 @@ DEFAULT_OPTIONS = TranscriptionOptions()
 
 
 class Transcriber(Protocol):
-    """Transcribes speech for any task, one request at a time.
+    """Transcribes speech for any task, one request at a time."""
 
-    Attributes:
-        kind: "whisper" runs concurrently with conversations, "model" does not.
-    """
-
-    kind: ClassVar[TranscriberKind]
+    kind: ClassVar[TranscriberKind]  # "whisper" runs concurrently with conversations
 
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
         """Transcribe [T] float32 samples, mono, 16 kHz.
 
-        Cancelling the caller cancels a waiting request; a running one completes.
-
-        Raises:
-            TranscriberBusyError: Too much audio is waiting.
-            TranscriptionFailedError: It could not be transcribed.
+        Cancelling the caller cancels a waiting request; a running one completes. Raises
+        `TranscriberBusyError` or `TranscriptionFailedError`.
         """
         ...
 
@@ -115,28 +100,22 @@ class WhisperProcess:
     def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """Transcribe [T] float32 samples at 16 kHz.
-
-        Raises:
-            TranscriptionFailedError: The process cannot be started, refused, crashed or timed out.
-        """
+        """Transcribe [T] float32 samples at 16 kHz, or raise `TranscriptionFailedError`."""
         limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * duration_s(samples)
         process = self._running()
         watch = threading.Timer(limit_s, process.kill)
         watch.start()
         try:
             assert process.stdin is not None and process.stdout is not None
-            sound = to_pcm(samples)
-            pack(process.stdin, asdict(options), [sound])
+            pack(process.stdin, asdict(options), [to_pcm(samples)])
             answer, _ = unpack(process.stdout)
             passages = tuple(Passage(**passage) for passage in answer["passages"])
-            text, language = answer["text"], answer["language"]
+            return Transcript(answer["text"], answer["language"], passages)
         except (OSError, ValueError, TypeError, KeyError) as error:
             self._end(process)
             raise TranscriptionFailedError() from error
         finally:
             watch.cancel()
-        return Transcript(text, language, passages)
 
     def close(self) -> None:
         """End the process; a running request fails."""

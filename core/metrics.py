@@ -51,12 +51,6 @@ def new_registry() -> CollectorRegistry:
 
 
 class GatewayMetrics:
-    """Metrics of the gateway.
-
-    Attributes:
-        refused: requests refused for lack of capacity, since the start.
-    """
-
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, namespace="omni_gateway", registry=registry)
         counter = partial(Counter, namespace="omni_gateway", registry=registry)
@@ -85,7 +79,7 @@ class GatewayMetrics:
             MODE,
             buckets=UNIT_BUCKETS_S,
         )
-        self.refused = 0
+        self.refused = 0  # requests, for lack of capacity
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:

@@ -49,10 +49,9 @@ class CallIds:
 
 
 class Tracing:
-    """Exports one program's spans to a collector.
+    """Exports one program's spans to a collector, on a thread of the SDK.
 
-    A thread of the SDK sends them. Overflow: at most `WAITING_MAX` are queued; with a slow or
-    unreachable collector the oldest are dropped, and the SDK logs it.
+    Overflow: of more than `WAITING_MAX` queued spans the oldest are dropped, and the SDK logs it.
     """
 
     def __init__(self, program: str, name: str, exporter: SpanExporter) -> None:

@@ -54,19 +54,15 @@ def read_video(
     max_duration_s: float = CHAT_AUDIO_MAX_S,
     max_side_px: int = DEFAULT_MAX_SIDE_PX,
 ) -> VideoClip:
-    """Read frames and audio of a video file.
+    """Read audio and frames of a video file, `fps` per second from second 0 on.
 
-    Args:
-        source: Path of a file, or its content.
-        fps: Frames per second, from second 0 on.
-        max_frames: If `fps` would give more, this many are spread evenly over the video.
-        max_duration_s: Longest video accepted, s.
-        max_side_px: Frames are scaled down until no side is longer.
+    If that were more than `max_frames`, so many are spread evenly over the video; they are scaled
+    down until no side is longer than `max_side_px`.
 
     Raises:
-        PictureError: The path names no file, or it cannot be opened.
         PictureTooLargeError: It is too long, or its pictures have too many pixels.
         VideoError: It is no video file, has no pictures, or is damaged.
+        PictureError: The path names no file, or it cannot be opened.
         AudioError: Its audio is damaged.
     """
     with (

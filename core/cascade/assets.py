@@ -262,11 +262,7 @@ def _length(path: Path) -> int:
 
 
 def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
-    """Complete a folder, made if necessary; `whisper` is a local copy of the transcriber.
-
-    Raises:
-        AssetsError: a file cannot be downloaded, or the disk is full.
-    """
+    """Complete a folder, made if necessary, or raise `AssetsError`."""
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):  # another process may be completing it
         Fetch(out, source, whisper).run()

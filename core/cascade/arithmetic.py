@@ -46,7 +46,7 @@ NUMBER: Final = re.compile(r"#\d+")  # a mark
 OPERATION: Final = re.compile("|".join(map(re.escape, BETWEEN)))
 CHAIN: Final = re.compile(rf"#\d+(?: (?:{OPERATION.pattern}) #\d+)+")
 SAID: Final = "|".join({said for said, _ in BEFORE} | {"subtract"})
-SPELLED: Final = re.compile(rf"(?<!\S)({SAID}) (#\d+) ([a-z]+) (#\d+)")
+SPELLED: Final = re.compile(rf"(?<!\S)({SAID}) (#\d+)(?= ([a-z]+) (#\d+))")
 # Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
 SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
 SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final, TextIO
 
 import structlog
@@ -159,18 +159,6 @@ def setup_logging(
     )
     atexit.register(writer.close)
     return writer
-
-
-@contextmanager
-def log_context(*, session_id: str | None = None, request_id: str | None = None) -> Iterator[None]:
-    """Add ids to every line that this task, and the tasks that it starts, log in the block.
-
-    Threads started elsewhere do not inherit them.
-    """
-    given = {"session_id": session_id, "request_id": request_id}
-    fields = {name: value for name, value in given.items() if value is not None}
-    with structlog.contextvars.bound_contextvars(**fields):
-        yield
 
 
 def _formatter(

@@ -81,21 +81,18 @@ class Store:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection: sqlite3.Connection | None = None
-        is_usable = False
         try:
             connection = self._take()
-            yield connection
-            is_usable = True
+            try:
+                yield connection
+            except BaseException:
+                connection.close()  # rolls back
+                raise
+            self._idle.append(connection)
         except sqlite3.DatabaseError as error:
             if type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
                 raise _as_os_error(error, self._path) from error
             raise
-        finally:
-            if connection is not None and is_usable:
-                self._idle.append(connection)
-            elif connection is not None:
-                connection.close()  # rolls back
 
     def _take(self) -> sqlite3.Connection:
         with suppress(IndexError):

@@ -1,9 +1,8 @@
 """Audio formats: decodes wire audio and files to float32 samples, encodes and resamples.
 
-Media files are untrusted: a playlist or another format that refers to further files is refused.
-
-All audio in the project is mono float32 in -1..1, at 16 kHz for the model. The duration limit
-bounds the memory of decoding, whatever a file's header claims.
+All audio in the project is mono float32 in -1..1, at 16 kHz for the model. Files are untrusted: the
+duration limit bounds the memory of decoding, whatever a header claims, and formats that refer to
+further files, such as playlists, are refused.
 """
 
 from __future__ import annotations
@@ -76,9 +75,7 @@ AUDIO_MAGICS: Final = (
 def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
     """Decode Base64 of little-endian float32 samples at 16 kHz to [T] in -1..1, writable.
 
-    Raises:
-        AudioTooLongError: It is longer than the limit; checked before decoding.
-        AudioError: It is not Base64, or as of `check_pcm`.
+    Raises `AudioTooLongError` before decoding, and `AudioError` also as `check_pcm`.
     """
     if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
@@ -129,13 +126,8 @@ def read_audio(
 ) -> FloatArray:
     """Decode an audio or video file to [T] in -1..1, the mean of its channels.
 
-    The limit is checked against the header, and again while decoding.
-
-    Raises:
-        AudioEmptyError: The file is empty or has no samples.
-        NotAudioError: It is no audio file, or a video without audio.
-        AudioTooLongError: It is longer than the limit.
-        AudioError: The path names no file, or it cannot be opened, or it is damaged.
+    The limit is checked against the header, and again while decoding. Raises `AudioError` or, where
+    callers make a difference, `AudioEmptyError`, `NotAudioError` and `AudioTooLongError`.
     """
     with opened(source, "audio", AudioError) as file, _decoder(file) as decoder:
         return _collect(*decoder, max_duration_s, sample_rate_hz)

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Passes text through, holding back an end that may begin a stop sequence.
-
-    Attributes:
-        has_stopped: a sequence was found; later text is dropped.
-    """
+    """Passes text through, holding back an end that may begin a stop sequence."""
 
     def __init__(self, sequences: Sequence[str]) -> None:
-        self.has_stopped = False
+        self.has_stopped = False  # a sequence was found; later text is dropped
         self._sequences = tuple(sequences)
         self._kept = ""
 

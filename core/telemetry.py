@@ -149,10 +149,8 @@ class CallTrace:
 def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
     """Return a program's tracing, None without a configured collector.
 
-    The exporter's headers come from OpenTelemetry's environment variables.
-
-    Raises:
-        ValueError: The SDK is not installed.
+    The exporter's headers come from OpenTelemetry's environment variables. Raises `ValueError` if
+    the SDK is not installed.
     """
     if not endpoint:
         return None

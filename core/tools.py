@@ -45,15 +45,10 @@ For each function call, return a json object with function name and arguments wi
 
 @dataclass(frozen=True)
 class Offer:
-    """The functions that a reply may call.
+    """The functions that a reply may call."""
 
-    Attributes:
-        functions: with unique names.
-        must_call: the reply is exactly one call, which is not spoken.
-    """
-
-    functions: tuple[Function, ...] = ()
-    must_call: bool = False
+    functions: tuple[Function, ...] = ()  # with unique names
+    must_call: bool = False  # the reply is exactly one call, which is not spoken
 
     @property
     def names(self) -> frozenset[str]:

@@ -58,12 +58,8 @@ def read_video(
 
     If that were more than `max_frames`, so many are spread evenly over the video; they are scaled
     down until no side is longer than `max_side_px`.
-
-    Raises:
-        PictureTooLargeError: It is too long, or its pictures have too many pixels.
-        VideoError: It is no video file, has no pictures, or is damaged.
-        PictureError: The path names no file, or it cannot be opened.
-        AudioError: Its audio is damaged.
+    Raises `PictureTooLargeError` also for a clip that is too long, `VideoError` for anything that
+    is no video with pictures, `PictureError` for a missing file, `AudioError` for its audio.
     """
     with (
         opened(source, "video", PictureError) as file,

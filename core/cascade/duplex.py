@@ -103,8 +103,7 @@ class CascadeDuplexView(CascadeView):
     ) -> str:
         """Begin a call, or continue the same one with text that was added to it."""
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
-        if self._reply is not None:
-            await self._end_reply()
+        await self._end_reply()
         await self._discard_draft()
         self._withdrawable = None
         self._config, self._has_early_sound = config, early_audio
@@ -260,9 +259,8 @@ class CascadeDuplexView(CascadeView):
 
     async def _withdraw(self, sent: _Draft) -> None:
         """Stop a reply to an incomplete question; what follows belongs to the same turn."""
-        self._reply = None
-        await sent.reply.close()
-        self._lines = sent.lines
+        self._reply, self._draft = None, sent
+        await self._discard_draft()
         self._state.turn.resume(sent.snapshot)
 
     async def _is_interrupted(self) -> bool:
@@ -344,10 +342,10 @@ class CascadeDuplexView(CascadeView):
 
     async def _end_reply(self) -> None:
         reply, self._reply = self._reply, None
-        assert reply is not None, "there is one"
-        await reply.close()
-        if reply.text.strip():
-            self._lines.append(Line("assistant", reply.text.strip()))
+        if reply is not None:
+            await reply.close()
+            if said := reply.text.strip():
+                self._lines.append(Line("assistant", said))
 
 
 class _CallState:

@@ -104,10 +104,8 @@ class ChatEndpoint:
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         """Yield the assistant's next message as it is generated; closing it ends the generation.
 
-        If the last line is the assistant's, it is continued.
-
-        Raises:
-            GenerationFailedError: there is no answer; the text says why.
+        If the last line is the assistant's, it is continued. Without an answer a
+        `GenerationFailedError` says why.
         """
         body = {
             "model": self.name,

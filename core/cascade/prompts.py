@@ -46,9 +46,7 @@ def fit_context(lines: list[Line]) -> list[Line]:
     """Return the system's lines and the newest others that fit into the context.
 
     Truncation leaves half of the context free, so that the cached prompt serves several turns.
-
-    Raises:
-        ContextFullError: the newest line alone is too long.
+    Raises `ContextFullError` if the newest line alone is too long.
     """
     if tokens_of(lines) <= CONTEXT_TOKENS:
         return lines

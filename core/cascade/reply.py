@@ -54,8 +54,7 @@ class SpokenReply:
     async def wait(self, samples: int, until_s: float) -> None:
         """Wait for this much audio, for the end of the reply, or until a time of `time.monotonic`.
 
-        Raises:
-            OmniError: the reply could not be generated.
+        Raises what the generation raises.
         """
         while not self.is_complete and self.ready_samples < samples:
             self.start()

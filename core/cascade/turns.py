@@ -102,11 +102,8 @@ def is_echo(text: str, spoken: Sequence[str]) -> bool:
 class UserTurn:
     """The current turn of the user, at most `TURN_MAX_S` of audio; then it is full.
 
-    Attributes:
-        received_s: length of all audio received in the call.
-        speech_s: speech in the turn.
-        silence_s: since the last speech.
-        began_s: start of the turn's speech, on the clock of `received_s`.
+    Its speech `began_s` on the clock of `received_s`, all audio received in the call; its
+    `silence_s` is since its last speech.
     """
 
     def __init__(self, detector: SileroVad) -> None:

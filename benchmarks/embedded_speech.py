@@ -14,8 +14,7 @@ import numpy as np
 from benchmarks.nano.utterances import natural
 from core.audio import FloatArray, resample
 from core.cascade.parts import Synthesizer
-from core.cascade.reply import WORD
-from core.cascade.synthesis import Sentences
+from core.cascade.synthesis import WORD, Sentences
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from training.nano.domain.kinds import Question
 

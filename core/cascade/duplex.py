@@ -21,7 +21,7 @@ from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import asks_about_picture
 from core.cascade.prompts import split_suffix, with_added
-from core.cascade.reply import Sentence, SpokenReply
+from core.cascade.synthesis import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
     PAUSE_S,

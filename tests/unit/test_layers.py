@@ -85,7 +85,6 @@ LAYERS = (
             "core.protocols",
             "core.endpointing",
             "core.history",
-            "core.stop_sequences",
             "core.stop_signals",
             "core.tools",
         ),

@@ -29,14 +29,13 @@ def atomic_write(
     Its folder is created if it is missing, but not the folder above.
     """
     path.parent.mkdir(exist_ok=True)
-    with replacing(path, is_durable=is_durable) as unfinished:
-        descriptor = os.open(unfinished, os.O_WRONLY | SAFE_FLAGS)
-        try:
-            if mode != FILE_MODE:
-                os.fchmod(descriptor, mode)
-            write_all(descriptor, content)
-        finally:
-            os.close(descriptor)
+    with (
+        replacing(path, is_durable=is_durable) as unfinished,
+        _opened(unfinished, os.O_WRONLY | SAFE_FLAGS) as descriptor,
+    ):
+        if mode != FILE_MODE:
+            os.fchmod(descriptor, mode)
+        write_all(descriptor, content)
 
 
 @contextlib.contextmanager
@@ -51,13 +50,15 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     try:
         yield Path(unfinished)
         if is_durable:
-            _sync(unfinished, os.O_RDONLY)
+            with _opened(unfinished, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+                os.fsync(descriptor)
         os.replace(unfinished, path)
     finally:  # after a success there is nothing to remove
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
     if is_durable:
-        _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        with _opened(path.parent, os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
+            os.fsync(descriptor)
 
 
 @contextlib.contextmanager
@@ -67,21 +68,15 @@ def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
     Raises `BlockingIOError` if another process holds the lock, and this one does not wait.
     """
     flags = os.O_CLOEXEC if path.is_dir() else os.O_RDWR | os.O_CREAT | SAFE_FLAGS
-    descriptor = os.open(path, flags, FILE_MODE)
-    try:
+    with _opened(path, flags) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         yield
-    finally:
-        os.close(descriptor)
 
 
 def append(path: Path, content: bytes) -> None:
     """Append to a file, created if missing; an OSError may leave part of the content written."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS, FILE_MODE)
-    try:
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS) as descriptor:
         write_all(descriptor, content)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -92,10 +87,11 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[written:]
 
 
-def _sync(path: Path | str, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _opened(path: Path | str, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -100,26 +100,21 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
     except (av.FFmpegError, ValueError) as error:
         raise VideoError("The file is not a video that can be read.") from error
     with closing(container):
-        stream = _video_stream(container)
+        if not container.streams.video:
+            raise VideoError("The file holds no pictures.")
+        stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise VideoError("The video's pictures are in a form that cannot be read.")
+        if stream.width * stream.height > PICTURE_MAX_PIXELS:
+            raise PictureTooLargeError(
+                f"The video is {stream.width} x {stream.height} pixels, which is too large."
+            )
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = THREADS
         try:
             yield container, stream
         except (av.FFmpegError, ValueError) as error:
             raise VideoError("The video is damaged.") from error
-
-
-def _video_stream(container: InputContainer) -> av.VideoStream:
-    if not container.streams.video:
-        raise VideoError("The file holds no pictures.")
-    stream = container.streams.video[0]
-    if stream.codec_context is None:
-        raise VideoError("The video's pictures are in a form that cannot be read.")
-    if stream.width * stream.height > PICTURE_MAX_PIXELS:
-        raise PictureTooLargeError(
-            f"The video is {stream.width} x {stream.height} pixels, which is too large."
-        )
-    stream.thread_type = "AUTO"
-    stream.codec_context.thread_count = THREADS
-    return stream
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:

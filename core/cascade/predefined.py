@@ -98,7 +98,7 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     answers = [
         NO_PICTURE
         if not picture and ABOUT_MISSING_PICTURE.search(each)
-        else _about_world(each, now) or _about_persons(each, said, names)
+        else _answer(each, said, names, now)
         for each in sentences
     ]
     if answers[-1] is None:
@@ -109,8 +109,11 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
 
 
-def _about_world(asked: str, now: datetime) -> str | None:
-    """Answer a sentence about the present, in lower case, or return None."""
+def _answer(asked: str, said: str, names: Sequence[str], now: datetime) -> str | None:
+    """Answer a sentence in lower case, or return None.
+
+    In `said`, all that the user has said, names have capitals.
+    """
     if LOOKING_UP.search(asked):
         topic = re.search(NEWS, asked)
         what = f"the {topic[0]}" if topic else "that"
@@ -119,14 +122,6 @@ def _about_world(asked: str, now: datetime) -> str | None:
         return f"It's {time_of(now)}."
     if DATE.search(asked):
         return f"It's {day_of(now)}."
-    return None
-
-
-def _about_persons(asked: str, said: str, names: Sequence[str]) -> str | None:
-    """Answer a sentence about the assistant or the user, in lower case, or return None.
-
-    In `said`, all that the user has said, names have capitals.
-    """
     if IDENTITY.search(asked):
         ears, brain, voice = (VERSION.sub("", name) for name in names)
         return (

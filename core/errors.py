@@ -80,10 +80,7 @@ class OmniError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init_subclass__(
-        cls,
-        code: ErrorCode | None = None,
-        close: CloseCode | None = None,
-        http: int | None = None,
+        cls, code: ErrorCode | None = None, close: CloseCode | None = None, http: int | None = None
     ) -> None:
         super().__init_subclass__()
         cls.code = code or cls.code

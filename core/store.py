@@ -51,14 +51,10 @@ class Store:
         self._is_ready = False
         self._log = structlog.get_logger("state")
 
-    @property
-    def exists(self) -> bool:
-        return self._path.exists()
-
     # Any: the caller knows the types of the columns.
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return rows; an unreadable file is logged and counts as empty."""
-        if not self.exists:
+        if not self._path.exists():
             return []
         try:
             with self._connection() as connection:
@@ -91,7 +87,9 @@ class Store:
             self._idle.append(connection)
         except sqlite3.DatabaseError as error:
             if type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
-                raise _as_os_error(error, self._path) from error
+                is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+                number = errno.ENOSPC if is_full else errno.EIO
+                raise OSError(number, str(error), str(self._path)) from error
             raise
 
     def _take(self) -> sqlite3.Connection:
@@ -139,8 +137,3 @@ def _is_whole(path: Path) -> bool:
         raise
     except sqlite3.DatabaseError:
         return False
-
-
-def _as_os_error(error: sqlite3.Error, path: Path) -> OSError:
-    is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-    return OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(path))

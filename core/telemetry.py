@@ -72,13 +72,13 @@ class Tracing:
             def generate_span_id(self) -> int:
                 return self.call.span_id if self.call else super().generate_span_id()
 
-        self._ids = Ids()
+        self.ids = Ids()
         resource = {"service.name": f"minicpmo-live-{program}", "service.instance.id": name}
         provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create(resource),
             shutdown_on_exit=False,  # it would wait for an unreachable collector
-            id_generator=self._ids,
+            id_generator=self.ids,
         )
         batches = BatchSpanProcessor(
             exporter,
@@ -88,19 +88,10 @@ class Tracing:
         )
         provider.add_span_processor(batches)
         self._provider = provider
-        self._tracer = provider.get_tracer("minicpmo-live")
+        self.tracer = provider.get_tracer("minicpmo-live")
 
     def call(self, session_id: str, secret: str) -> CallTrace:
         return CallTrace(self, CallIds.of(session_id, secret))
-
-    def begin(self, name: str, start_ns: int, parent: Span | None, call: CallIds) -> Span:
-        """Begin a span; one without a parent gets the ids of its call."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace import set_span_in_context
-
-        context = Context() if parent is None else set_span_in_context(parent)
-        self._ids.call = call if parent is None else None  # only the event loop begins spans
-        return self._tracer.start_span(name, context, start_time=start_ns)
 
     def close(self) -> None:
         """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
@@ -121,9 +112,17 @@ class CallTrace:
         self._call = NonRecordingSpan(SpanContext(ids.trace_id, ids.span_id, True, sampled))
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
-    def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
-        parent = None if stands_for_call else self._call
-        return self._tracing.begin(name, self._ns(at_s), parent, self._ids)
+    def begin(
+        self, name: str, at_s: float, parent: Span | None = None, *, stands_for_call: bool = False
+    ) -> Span:
+        """Begin a span below `parent` or the call, or the span of the call with its ids."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        context = Context() if stands_for_call else set_span_in_context(parent or self._call)
+        # Spans are begun only on the event loop.
+        self._tracing.ids.call = self._ids if stands_for_call else None
+        return self._tracing.tracer.start_span(name, context, start_time=self._ns(at_s))
 
     def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
         span.set_attributes(attributes or {})
@@ -138,7 +137,7 @@ class CallTrace:
         attributes: Attributes | None = None,
     ) -> Span:
         """Write a finished span as a child of `parent` or of the call."""
-        span = self._tracing.begin(name, self._ns(began_s), parent or self._call, self._ids)
+        span = self.begin(name, began_s, parent)
         self.end(span, ended_s, attributes)
         return span
 

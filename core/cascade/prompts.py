@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from core.cascade.arithmetic import computed
 from core.cascade.language import Line
@@ -30,6 +31,9 @@ COMPUTED: Final = "(A calculator says: {}. Say this result.)"
 CONTEXT_TOKENS: Final = 3_000  # ours: leaves room for a long reply in llama.cpp's context
 BYTES_PER_TOKEN: Final = 3  # ours, conservative: English has four or more
 TOKENS_PER_LINE: Final = 5  # of the chat template
+ROLES: Final[Mapping[Speaker, Literal["system", "user", "assistant"]]] = MappingProxyType(
+    {Speaker.USER: "user", Speaker.ASSISTANT: "assistant", Speaker.DEVELOPER: "system"}
+)
 SPEAKER: Final = re.compile(rf"^({'|'.join(Speaker)}): ", re.MULTILINE)
 
 
@@ -101,7 +105,10 @@ def split_suffix(suffix: str) -> tuple[str, list[Line]]:
     quoted, *topics = suffix.split(SPEAK_NOW)
     instructions, _, said = quoted.partition(PREVIOUS)
     _, *found = SPEAKER.split(said)
-    lines = [_line(Speaker(who), text) for who, text in zip(found[::2], found[1::2], strict=True)]
+    lines = [
+        Line(ROLES[Speaker(who)], text.replace(USER_SPOKE, "").strip())
+        for who, text in zip(found[::2], found[1::2], strict=True)
+    ]
     lines += [Line("user", f"(Speak about this now: {topic})") for topic in topics]
     return instructions, [line for line in lines if line.content]
 
@@ -119,13 +126,3 @@ def with_added(heard: Sequence[Line], said: Sequence[Line]) -> list[Line]:
     while added and answered and answered[-1].role == "user":
         answered.pop()  # a part of what is added
     return [*answered, *added]
-
-
-def _line(who: Speaker, text: str) -> Line:
-    match who:
-        case Speaker.USER:
-            return Line("user", text.replace(USER_SPOKE, "").strip())
-        case Speaker.ASSISTANT:
-            return Line("assistant", text.strip())
-        case Speaker.DEVELOPER:
-            return Line("system", text.strip())

@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, SpanContext
 
 INSTALL: Final = (
     "telemetry.endpoint needs OpenTelemetry's SDK: pip install 'minicpmo-live[telemetry]'"
@@ -33,19 +32,17 @@ NS_PER_S: Final = 1_000_000_000
 Attributes = Mapping[str, str | int | float | bool]
 
 
-@dataclass(frozen=True)
-class CallIds:
-    """Trace and span ids of a call, which gateway and worker derive in the same way."""
+def call_ids(session_id: str, secret: str) -> SpanContext:
+    """Return the ids of a call, which gateway and worker derive in the same way.
 
-    trace_id: int
-    span_id: int
+    The secret distinguishes calls with the same session id.
+    """
+    from opentelemetry.trace import SpanContext, TraceFlags
 
-    @classmethod
-    def of(cls, session_id: str, secret: str) -> CallIds:
-        """Derive the ids; the secret distinguishes calls with the same session id."""
-        trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
-        span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
-        return cls(int.from_bytes(trace), int.from_bytes(span))
+    trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
+    span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int.from_bytes(trace), int.from_bytes(span), True, sampled)
 
 
 class Tracing:
@@ -64,7 +61,7 @@ class Tracing:
         class Ids(RandomIdGenerator):
             """Random ids, except for the span of a call."""
 
-            call: CallIds | None = None
+            call: SpanContext | None = None
 
             def generate_trace_id(self) -> int:
                 return self.call.trace_id if self.call else super().generate_trace_id()
@@ -91,7 +88,7 @@ class Tracing:
         self.tracer = provider.get_tracer("minicpmo-live")
 
     def call(self, session_id: str, secret: str) -> CallTrace:
-        return CallTrace(self, CallIds.of(session_id, secret))
+        return CallTrace(self, call_ids(session_id, secret))
 
     def close(self) -> None:
         """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
@@ -103,13 +100,12 @@ class Tracing:
 class CallTrace:
     """Writes the spans of one call; times are the event loop's."""
 
-    def __init__(self, tracing: Tracing, ids: CallIds) -> None:
-        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+    def __init__(self, tracing: Tracing, ids: SpanContext) -> None:
+        from opentelemetry.trace import NonRecordingSpan
 
         self._tracing = tracing
         self._ids = ids
-        sampled = TraceFlags(TraceFlags.SAMPLED)
-        self._call = NonRecordingSpan(SpanContext(ids.trace_id, ids.span_id, True, sampled))
+        self._call = NonRecordingSpan(ids)
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
     def begin(

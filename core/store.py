@@ -78,13 +78,11 @@ class Store:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            connection = self._take()
-            try:
+            with ExitStack() as failed:
+                connection = failed.enter_context(closing(self._take()))  # which rolls back
                 yield connection
-            except BaseException:
-                connection.close()  # rolls back
-                raise
-            self._idle.append(connection)
+                failed.pop_all()
+                self._idle.append(connection)
         except sqlite3.DatabaseError as error:
             if type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
                 is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL

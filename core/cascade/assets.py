@@ -150,7 +150,8 @@ class Fetch:
 
     def _jobs(self) -> list[tuple[Callable[[], None], int]]:
         """Return the necessary jobs with their sizes in bytes, small ones first."""
-        source, files, jobs = self._source, self._files, []
+        source, files = self._source, self._files
+        jobs: list[tuple[Callable[[], None], int]] = []
         if first_damaged(files.whisper):
             whisper_bytes = 0 if self._whisper else source.whisper_bytes
             jobs.append((partial(self._fill, files.whisper, self._make_whisper), whisper_bytes))

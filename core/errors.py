@@ -193,20 +193,12 @@ class PictureTooLargeError(PictureError, http=413):
     """The picture or video is too large."""
 
 
-class VideoError(PictureError):
-    """The video cannot be used."""
-
-
 class OneVoiceError(OmniError, code=ErrorCode.ONE_VOICE):
     """This model has one voice; the voice that was sent is not used."""
 
 
 class VoiceCutError(OmniError, code=ErrorCode.VOICE_CUT):
     """The voice sample is longer than the model uses; it speaks with the beginning."""
-
-
-class VoiceDetectorError(OmniError):
-    """The voice activity detector could not be loaded."""
 
 
 class SessionInUseError(OmniError, code=ErrorCode.SESSION_IN_USE, close=CloseCode.POLICY, http=409):

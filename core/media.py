@@ -24,7 +24,7 @@ from PIL import Image
 from pydantic import BaseModel, TypeAdapter
 
 from core.audio import check_audible, encode_wav, read_audio, to_pcm
-from core.errors import OmniError, PictureTooLargeError, VideoError
+from core.errors import OmniError, PictureError, PictureTooLargeError
 from core.images import decode_wire_pictures
 from core.media_process import DONE, pack, unpack
 from core.schemas.common import ImageContent, VideoContent
@@ -106,7 +106,7 @@ def _clip(item: VideoContent) -> VideoClip:
     try:
         film = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise VideoError("The video is not valid Base64.") from error
+        raise PictureError("The video is not valid Base64.") from error
     # Each second is one picture, followed by a composite of the other pictures of that second.
     # With more pictures per second they are smaller, so that any clip takes the same memory.
     return read_video(

@@ -30,7 +30,7 @@ from core.endpointing import (
     SpeechEvent,
     SpeechStarted,
 )
-from core.errors import VoiceDetectorError
+from core.errors import ModelError
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 
 MODEL_PACKAGE: Final = "silero_vad"
@@ -65,7 +65,7 @@ class SileroVad:
     """The model: weights only, to be shared by any number of streams."""
 
     def __init__(self, model_path: Path | None = None) -> None:
-        """Load the ONNX file, by default that of the package, or raise `VoiceDetectorError`."""
+        """Load the ONNX file, by default that of the package, or raise `ModelError`."""
         path = model_path or _packaged_model()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # a window is too small to share
@@ -76,9 +76,9 @@ class SileroVad:
                 path.read_bytes(), options, providers=["CPUExecutionProvider"]
             )
         except (OSError, *LOAD_ERRORS) as error:
-            raise VoiceDetectorError(f"{path.name} cannot be loaded: {error}") from error
+            raise ModelError(f"{path.name} cannot be loaded: {error}") from error
         if {given.name for given in self._session.get_inputs()} != MODEL_INPUTS:
-            raise VoiceDetectorError(f"{path.name} is not a Silero VAD model of version 5 or 6.")
+            raise ModelError(f"{path.name} is not a Silero VAD model of version 5 or 6.")
 
     @staticmethod
     def initial_state() -> VadState:
@@ -178,6 +178,6 @@ def _packaged_model() -> Path:
         path = Path(folder) / MODEL_FILE
         if path.is_file():
             return path
-    raise VoiceDetectorError(
+    raise ModelError(
         "The voice activity detector is not installed: pip install 'silero-vad>=6.2,<7'."
     )

@@ -26,7 +26,6 @@ from core.errors import (
     NotAudioError,
     PictureError,
     PictureTooLargeError,
-    VideoError,
 )
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
@@ -58,8 +57,8 @@ def read_video(
 
     If that were more than `max_frames`, so many are spread evenly over the video; they are scaled
     down until no side is longer than `max_side_px`.
-    Raises `PictureTooLargeError` also for a clip that is too long, `VideoError` for anything that
-    is no video with pictures, `PictureError` for a missing file, `AudioError` for its audio.
+    Raises `PictureTooLargeError` also for a clip that is too long, `PictureError` for anything that
+    is no video with pictures, `AudioError` for its audio.
     """
     with (
         opened(source, "video", PictureError) as file,
@@ -73,7 +72,7 @@ def read_video(
         times_s = _frame_times_s(duration_s, fps, max_frames)
         frames = _frames_at(times_s, container, stream, max_side_px)
         if not frames:
-            raise VideoError("The video holds no pictures.")
+            raise PictureError("The video holds no pictures.")
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
     except (NotAudioError, AudioEmptyError):
@@ -98,13 +97,13 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
-        raise VideoError("The file is not a video that can be read.") from error
+        raise PictureError("The file is not a video that can be read.") from error
     with closing(container):
         if not container.streams.video:
-            raise VideoError("The file holds no pictures.")
+            raise PictureError("The file holds no pictures.")
         stream = container.streams.video[0]
         if stream.codec_context is None:
-            raise VideoError("The video's pictures are in a form that cannot be read.")
+            raise PictureError("The video's pictures are in a form that cannot be read.")
         if stream.width * stream.height > PICTURE_MAX_PIXELS:
             raise PictureTooLargeError(
                 f"The video is {stream.width} x {stream.height} pixels, which is too large."
@@ -114,7 +113,7 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
         try:
             yield container, stream
         except (av.FFmpegError, ValueError) as error:
-            raise VideoError("The video is damaged.") from error
+            raise PictureError("The video is damaged.") from error
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:

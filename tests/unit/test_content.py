@@ -15,7 +15,6 @@ from core.errors import (
     AudioError,
     BadConfigError,
     PictureError,
-    VideoError,
 )
 from core.processors.content import (
     decode_frames,
@@ -89,9 +88,9 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         model_items([AudioContent(data="?")])
     with pytest.raises(PictureError):
         model_items([ImageContent(data="AAAA")])
-    with pytest.raises(VideoError, match="Base64"):
+    with pytest.raises(PictureError, match="Base64"):
         model_items([VideoContent(data="?")])
-    with pytest.raises(VideoError):
+    with pytest.raises(PictureError, match="not a video"):
         model_items([VideoContent(data="AAAA")])
 
 

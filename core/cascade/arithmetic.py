@@ -18,11 +18,7 @@ SMALL: Final = {word: value for value, word in enumerate(ONES)} | {
 SCALES: Final = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 HUNDRED: Final = 100
 # Operations between two numbers, spelled or as signs.
-BETWEEN: Final = {
-    "+": "+",
-    "−": "−",
-    "×": "×",
-    "÷": "÷",
+BETWEEN: Final = {sign: sign for sign in "+−×÷"} | {
     "plus": "+",
     "added to": "+",
     "minus": "−",

@@ -37,8 +37,8 @@ from core.schemas.chat import ChatRequest
 from core.schemas.common import GenerationConfig, Message, Role
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.serving.transcribers import LoopThreads, WhisperTranscriber
+from core.transcription import WhisperProcess
 from core.vad import SileroVad
-from core.whisper_process import WhisperProcess
 from settings.embedded import CascadeFiles, find_cascade
 
 VOICES: Final = Path("data/nano_gates")  # shared with `benchmarks.nano`

@@ -19,8 +19,7 @@ import typer
 from benchmarks.nano.utterances import PROMPTS_PACKAGE, Prompts, debian_package, natural
 from core.audio import FloatArray, resample
 from core.cascade.parts import Synthesizer
-from core.cascade.reply import WORD
-from core.cascade.synthesis import Sentences
+from core.cascade.synthesis import WORD, Sentences
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from training.nano.domain.kinds import Question
 
@@ -46,7 +45,7 @@ def by_cascade(synthesizer: Synthesizer, text: str) -> FloatArray:
     """Synthesize with the cascade's own voice, in the pieces in which a call speaks them."""
     sentences = Sentences()
     pieces = [piece for word in WORD.findall(text) for piece in sentences.add(word)]
-    made = np.concatenate([synthesizer.speak(each) for each in [*pieces, sentences.rest()]])
+    made = np.concatenate([synthesizer.speak(each) for each in [*pieces, sentences.rest]])
     return voiced(resample(made, OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ))
 
 

@@ -1,7 +1,8 @@
 """Audio formats: decodes wire audio and files to float32 samples, encodes and resamples.
 
-All audio in the project is mono float32 in -1..1, at 16 kHz for the model. The duration limit
-bounds the memory of decoding, whatever a file's header claims.
+All audio in the project is mono float32 in -1..1, at 16 kHz for the model. Files are untrusted: the
+duration limit bounds the memory of decoding, whatever a header claims, and formats that refer to
+further files, such as playlists, are refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import binascii
 import itertools
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,15 +20,14 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 import soxr  # type: ignore[import-untyped]  # ships no type information
+from av.container import InputContainer
 from pybase64 import b64decode, b64encode_as_string
 
-from core.containers import MediaSource, container_duration_s, open_container, opened
 from core.errors import (
-    AudioCorruptError,
     AudioEmptyError,
-    AudioMissingError,
-    AudioSilentError,
+    AudioError,
     AudioTooLongError,
+    BadPayloadError,
     NotAudioError,
 )
 from core.schemas.limits import (
@@ -39,6 +39,15 @@ from core.schemas.limits import (
 )
 
 FloatArray = npt.NDArray[np.float32]
+MediaSource = str | Path | bytes
+"""A file of the server, or the content of one."""
+
+# FFmpeg's names of demuxers that follow no references to other files.
+READABLE_FORMATS: Final = (
+    "3gp,aac,ac3,aiff,amr,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,m4a,matroska,mov,mp3,mp4,"
+    "mpeg,mpegts,ogg,tta,voc,w64,wav,webm,wv"
+)
+MICROSECONDS: Final = 1_000_000  # the unit of a container's duration
 
 BLOCK_VALUES: Final = 262_144  # decoded at a time, over all channels
 MIN_RATE_HZ: Final = 1_000  # a rate outside these limits means a damaged header
@@ -66,30 +75,26 @@ AUDIO_MAGICS: Final = (
 def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
     """Decode Base64 of little-endian float32 samples at 16 kHz to [T] in -1..1, writable.
 
-    Raises:
-        AudioTooLongError: It is longer than the limit; checked before decoding.
-        AudioCorruptError: It is not Base64; and what `check_pcm` raises.
+    Raises `AudioTooLongError` before decoding, and `AudioError` also as `check_pcm`.
     """
     if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
     try:
         raw = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise AudioCorruptError("The audio is not valid Base64.") from error
+        raise AudioError("The audio is not valid Base64.") from error
     return check_pcm(raw)
 
 
 def check_pcm(sound: bytes) -> FloatArray:
     """Decode a client's little-endian float32 samples to [T], clipped to -1..1, writable.
 
-    Raises:
-        AudioEmptyError: There are no samples.
-        AudioCorruptError: It is not whole samples, or contains NaN or infinity.
+    Raises `AudioError` if there are none or no whole samples, or for NaN and infinity.
     """
     if not sound:
         raise AudioEmptyError()
     if len(sound) % SAMPLE_BYTES:
-        raise AudioCorruptError(
+        raise AudioError(
             f"The audio has {len(sound)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
         )
     return _in_range(np.frombuffer(sound, dtype="<f4").astype(np.float32))
@@ -121,29 +126,11 @@ def read_audio(
 ) -> FloatArray:
     """Decode an audio or video file to [T] in -1..1, the mean of its channels.
 
-    Args:
-        source: Path of a file, or its content.
-        max_duration_s: Checked against the header, and again while decoding.
-        sample_rate_hz: Sample rate of the result.
-
-    Raises:
-        AudioMissingError: The path names no file, or it cannot be opened.
-        AudioEmptyError: The file is empty or has no samples.
-        NotAudioError: It is no audio file, or a video without audio.
-        AudioCorruptError: It is damaged.
-        AudioTooLongError: It is longer than the limit.
+    The limit is checked against the header, and again while decoding. Raises `AudioError` or, where
+    callers make a difference, `AudioEmptyError`, `NotAudioError` and `AudioTooLongError`.
     """
-    try:
-        with opened(source) as file:
-            head = file.read(HEAD_BYTES)
-            file.seek(0)
-            if not head:
-                raise AudioEmptyError("The audio file is empty.")
-            return _read_opened(file, head, max_duration_s, sample_rate_hz)
-    except FileNotFoundError as error:
-        raise AudioMissingError(f"There is no audio file: {error}.") from error
-    except OSError as error:
-        raise AudioMissingError(f"The audio file cannot be opened: {error.strerror}.") from error
+    with opened(source, "audio", AudioError) as file, _decoder(file) as decoder:
+        return _collect(*decoder, max_duration_s, sample_rate_hz)
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
@@ -198,17 +185,40 @@ class StreamResampler:
         return _joined([] if self._stream is None else self._stream.resample(None))
 
 
-def check_audible(samples: FloatArray) -> None:
-    """Refuse samples [T] that are silent.
+@contextmanager
+def opened(source: MediaSource, kind: str, problem: type[BadPayloadError]) -> Iterator[BinaryIO]:
+    """Open a regular file, or wrap its content; raises `problem` if that fails."""
+    if isinstance(source, bytes):
+        yield BytesIO(source)
+        return
+    path = Path(source)
+    if not path.is_file():
+        raise problem(f"There is no {kind} file: {path.name!r} is not a file.")
+    try:
+        # Unbuffered, so that a library reading from the descriptor starts at the same position.
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise problem(f"The {kind} file cannot be opened: {error.strerror}.") from error
 
-    Raises:
-        AudioEmptyError: There are no samples.
-        AudioSilentError: No sample is louder than -60 dBFS.
-    """
+
+def open_container(file: BinaryIO) -> InputContainer:
+    """Open a container; raises `FFmpegError` if its format is refused, or it is damaged."""
+    # The file is already open, so no protocol is needed.
+    options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
+    return av.open(file, mode="r", options=options, metadata_errors="replace")
+
+
+def container_duration_s(container: InputContainer) -> float | None:
+    return None if container.duration is None else container.duration / MICROSECONDS
+
+
+def check_audible(samples: FloatArray) -> None:
+    """Raise `AudioError` for samples [T] of which none is louder than -60 dBFS."""
     if samples.size == 0:
         raise AudioEmptyError()
     if float(np.abs(samples).max()) < SILENCE_PEAK:
-        raise AudioSilentError("The audio is silent: nothing in it is louder than -60 dBFS.")
+        raise AudioError("The audio is silent: nothing in it is louder than -60 dBFS.")
 
 
 def _joined(frames: list[av.AudioFrame]) -> FloatArray:
@@ -221,14 +231,20 @@ def _joined(frames: list[av.AudioFrame]) -> FloatArray:
 def _in_range(samples: FloatArray) -> FloatArray:
     """Clip in place; refuse NaN and infinity."""
     if not np.isfinite(samples).all():
-        raise AudioCorruptError("The audio holds values that are not finite numbers.")
+        raise AudioError("The audio holds values that are not finite numbers.")
     return np.clip(samples, -1.0, 1.0, out=samples)
 
 
-def _read_opened(
-    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
-) -> FloatArray:
-    """Decode with libsndfile if it knows the format, with FFmpeg otherwise."""
+@contextmanager
+def _decoder(file: BinaryIO) -> Iterator[tuple[Iterator[FloatArray], int, float | None]]:
+    """Open a file with libsndfile if it knows the format, with FFmpeg otherwise.
+
+    Returns its mono blocks, their sample rate, and its length by its header, s.
+    """
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if not head:
+        raise AudioEmptyError("The audio file is empty.")
     try:
         if isinstance(file, BytesIO):
             sound = soundfile.SoundFile(file)
@@ -236,10 +252,12 @@ def _read_opened(
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
         file.seek(0)
-        return _read_container(file, head, max_duration_s, sample_rate_hz)
+        with _container(file, head) as (container, stream):
+            blocks = _container_blocks(container, stream)
+            yield blocks, stream.rate or 0, container_duration_s(container)
+        return
     with sound:
-        claimed_s, rate_hz = sound.frames / max(sound.samplerate, 1), sound.samplerate
-        return _collect(_sound_blocks(sound), rate_hz, claimed_s, max_duration_s, sample_rate_hz)
+        yield _sound_blocks(sound), sound.samplerate, sound.frames / max(sound.samplerate, 1)
 
 
 def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
@@ -248,20 +266,19 @@ def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
         try:
             block = sound.read(block_samples, dtype="float32", always_2d=True)  # [T, channels]
         except soundfile.LibsndfileError as error:
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
         if len(block) == 0:
             return
         yield block.mean(axis=1, dtype=np.float32)  # [T]
 
 
-def _read_container(
-    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
-) -> FloatArray:
+@contextmanager
+def _container(file: BinaryIO, head: bytes) -> Iterator[tuple[InputContainer, av.AudioStream]]:
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
         if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
         raise NotAudioError("The file is not a sound or video file that can be read.") from error
     with closing(container):
         if not container.streams.audio:
@@ -269,17 +286,13 @@ def _read_container(
         stream = container.streams.audio[0]
         if stream.codec_context is None:
             raise NotAudioError("The file's sound is in a form that cannot be read.")
-        blocks, rate_hz = _container_blocks(container, stream), stream.rate or 0
-        claimed_s = container_duration_s(container)
         try:
-            return _collect(blocks, rate_hz, claimed_s, max_duration_s, sample_rate_hz)
+            yield container, stream
         except (av.FFmpegError, ValueError) as error:
-            raise AudioCorruptError("The audio file is damaged.") from error
+            raise AudioError("The audio file is damaged.") from error
 
 
-def _container_blocks(
-    container: av.container.InputContainer, stream: av.AudioStream
-) -> Iterator[FloatArray]:
+def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iterator[FloatArray]:
     # The rate is given because some streams begin with another one than the header's.
     to_float = av.AudioResampler(format="fltp", rate=stream.rate)
     for frame in itertools.chain(container.decode(stream), [None]):
@@ -298,7 +311,7 @@ def _collect(
     longest_s = max_duration_s + DURATION_SLACK_S
     too_long = f"The audio is longer than {max_duration_s:g} s."
     if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
-        raise AudioCorruptError(f"The audio claims {from_rate_hz} samples per second.")
+        raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
     if claimed_s is not None and claimed_s > longest_s:
         raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
     rates_differ = from_rate_hz != sample_rate_hz

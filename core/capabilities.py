@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -25,56 +25,39 @@ class ProcessorMode(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessorCapabilities:
-    """Inputs, outputs and features of one mode."""
+    """Inputs, outputs and features of one mode; the defaults are those of half duplex."""
 
     mode: ProcessorMode
-    supports_text: bool
-    supports_image: bool
-    supports_audio: bool
-    supports_video: bool
-    supports_text_output: bool
-    supports_audio_output: bool
-    supports_streaming_output: bool
-    supports_multi_turn: bool
-    supports_interrupt: bool
-    supports_rollback: bool
-    requires_exclusive_worker: bool
-    supports_kv_cache_reuse: bool
+    supports_text: bool = True
+    supports_image: bool = True
+    supports_audio: bool = True
+    supports_video: bool = False
+    supports_text_output: bool = True
+    supports_audio_output: bool = True
+    supports_streaming_output: bool = True
+    supports_multi_turn: bool = True
+    supports_interrupt: bool = False
+    supports_rollback: bool = True
+    requires_exclusive_worker: bool = True
+    supports_kv_cache_reuse: bool = True
 
 
-_HALF_DUPLEX = ProcessorCapabilities(
-    mode=ProcessorMode.HALF_DUPLEX,
-    supports_text=True,
-    supports_image=True,
-    supports_audio=True,
-    supports_video=False,
-    supports_text_output=True,
-    supports_audio_output=True,
-    supports_streaming_output=True,
-    supports_multi_turn=True,
-    supports_interrupt=False,
-    supports_rollback=True,
-    requires_exclusive_worker=True,
-    supports_kv_cache_reuse=True,
+_TABLE = (
+    ProcessorCapabilities(
+        ProcessorMode.CHAT, supports_streaming_output=False, requires_exclusive_worker=False
+    ),
+    ProcessorCapabilities(ProcessorMode.HALF_DUPLEX),
+    ProcessorCapabilities(
+        ProcessorMode.DUPLEX,
+        # The model was not trained on text during a conversation: the system prompt is the only
+        # text input.
+        supports_text=False,
+        supports_video=True,
+        supports_interrupt=True,
+        supports_rollback=False,
+        supports_kv_cache_reuse=False,
+    ),
 )
-_CHAT = replace(
-    _HALF_DUPLEX,
-    mode=ProcessorMode.CHAT,
-    supports_streaming_output=False,
-    requires_exclusive_worker=False,
-)
-_DUPLEX = replace(
-    _HALF_DUPLEX,
-    mode=ProcessorMode.DUPLEX,
-    # The model was not trained on text during a conversation: the system prompt is the only text
-    # input.
-    supports_text=False,
-    supports_video=True,
-    supports_interrupt=True,
-    supports_rollback=False,
-    supports_kv_cache_reuse=False,
-)
-
 CAPABILITIES: Mapping[ProcessorMode, ProcessorCapabilities] = MappingProxyType(
-    {entry.mode: entry for entry in (_CHAT, _HALF_DUPLEX, _DUPLEX)}
+    {entry.mode: entry for entry in _TABLE}
 )

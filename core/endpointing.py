@@ -23,19 +23,9 @@ class EndpointOptions(VadConfig):
     """When speech counts as begun and as ended."""
 
     window_samples: int = DEFAULT_WINDOW_SAMPLES  # how far the clock moves per probability
-    # Longer speech is cut. Ours: a live conversation holds a bounded amount of audio, and so does
-    # the model's context.
+    # Longer speech is cut. Ours: a live conversation holds a bounded amount of audio, as does the
+    # model's context.
     max_speech_duration_s: float = 300.0
-
-    @property
-    def exit_threshold(self) -> float:
-        """Below this a window is silence."""
-        return min(self.threshold, max(self.threshold - HYSTERESIS, LOWEST_EXIT))
-
-    @property
-    def pad_samples(self) -> int:
-        """Kept before and after the speech."""
-        return to_samples(self.speech_pad_ms)
 
 
 def to_samples(duration_ms: int) -> int:
@@ -86,7 +76,11 @@ class Endpointer:
     def __init__(self, options: EndpointOptions) -> None:
         assert options.window_samples > 0 and options.max_speech_duration_s > 0
         self._options = options
-        self._clock_samples = 0
+        self._exit_threshold = min(
+            options.threshold, max(options.threshold - HYSTERESIS, LOWEST_EXIT)
+        )
+        self._pad_samples = to_samples(options.speech_pad_ms)
+        self.clock_samples = 0
         self._speech_start_samples: int | None = None
         self._silence_start_samples: int | None = None
         self._free_from_samples = 0  # no segment may begin before
@@ -101,27 +95,16 @@ class Endpointer:
         if self._speech_start_samples is None:
             return 0
         silence = self._silence_start_samples
-        return (self._clock_samples if silence is None else silence) - self._speech_start_samples
-
-    @property
-    def clock_samples(self) -> int:
-        return self._clock_samples
+        return (self.clock_samples if silence is None else silence) - self._speech_start_samples
 
     @property
     def needed_from_samples(self) -> int:
         """The earliest position that this or the next segment can begin at."""
         start = self._speech_start_samples
-        return self._padded_start(self._clock_samples if start is None else start)
+        return self._padded_start(self.clock_samples if start is None else start)
 
     def feed(self, probabilities: Iterable[float]) -> list[SpeechEvent]:
-        """Judge the windows that follow.
-
-        Args:
-            probabilities: Of speech, one per window, 0..1, oldest first.
-
-        Returns:
-            What happened, oldest first.
-        """
+        """Judge the windows that follow by their probabilities of speech, 0..1."""
         events: list[SpeechEvent] = []
         for probability in probabilities:
             events += self._judge(probability)
@@ -132,15 +115,15 @@ class Endpointer:
         return [self._end_speech()] if self.is_speaking else []
 
     def _judge(self, probability: float) -> list[SpeechEvent]:
-        options, window_start = self._options, self._clock_samples
-        self._clock_samples += options.window_samples
+        options, window_start = self._options, self.clock_samples
+        self.clock_samples += options.window_samples
         events: list[SpeechEvent] = []
         if self._speech_start_samples is None:
             if probability < options.threshold:
                 return events
             self._speech_start_samples = window_start
             events.append(SpeechStarted(self._padded_start(window_start)))
-        if probability >= options.exit_threshold:
+        if probability >= self._exit_threshold:
             self._silence_start_samples = None
         elif self._silence_start_samples is None:
             self._silence_start_samples = window_start
@@ -151,19 +134,19 @@ class Endpointer:
     def _is_over(self, speech_start: int) -> bool:
         options, silence_start = self._options, self._silence_start_samples
         if silence_start is not None:
-            silence = self._clock_samples - silence_start
+            silence = self.clock_samples - silence_start
             if silence >= to_samples(options.min_silence_duration_ms):
                 return True
         longest_samples = options.max_speech_duration_s * INPUT_SAMPLE_RATE_HZ
-        return self._clock_samples - speech_start >= longest_samples
+        return self.clock_samples - speech_start >= longest_samples
 
     def _end_speech(self) -> SpeechEnded | SpeechDiscarded:
         options, silence_start = self._options, self._silence_start_samples
         assert self._speech_start_samples is not None
-        speech_stop = self._clock_samples if silence_start is None else silence_start
+        speech_stop = self.clock_samples if silence_start is None else silence_start
         speech_samples = speech_stop - self._speech_start_samples
         start = self._padded_start(self._speech_start_samples)
-        stop = min(speech_stop + options.pad_samples, self._clock_samples)
+        stop = min(speech_stop + self._pad_samples, self.clock_samples)
         self._speech_start_samples = None
         self._silence_start_samples = None
         if speech_samples < to_samples(options.min_speech_duration_ms):
@@ -172,4 +155,4 @@ class Endpointer:
         return SpeechEnded(start, stop, speech_samples)
 
     def _padded_start(self, speech_start: int) -> int:
-        return max(speech_start - self._options.pad_samples, self._free_from_samples)
+        return max(speech_start - self._pad_samples, self._free_from_samples)

@@ -80,10 +80,7 @@ class OmniError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init_subclass__(
-        cls,
-        code: ErrorCode | None = None,
-        close: CloseCode | None = None,
-        http: int | None = None,
+        cls, code: ErrorCode | None = None, close: CloseCode | None = None, http: int | None = None
     ) -> None:
         super().__init_subclass__()
         cls.code = code or cls.code
@@ -176,20 +173,8 @@ class AudioError(BadPayloadError, code=ErrorCode.BAD_AUDIO, http=400):
     """The audio cannot be used."""
 
 
-class AudioMissingError(AudioError):
-    """There is no such audio file."""
-
-
 class AudioEmptyError(AudioError):
     """The audio holds no samples."""
-
-
-class AudioSilentError(AudioError):
-    """The audio is silent."""
-
-
-class AudioCorruptError(AudioError):
-    """The audio is damaged."""
 
 
 class NotAudioError(AudioError):
@@ -204,16 +189,8 @@ class PictureError(BadPayloadError, code=ErrorCode.BAD_FRAME, http=400):
     """The picture cannot be used."""
 
 
-class PictureMissingError(PictureError):
-    """There is no such picture or video file."""
-
-
 class PictureTooLargeError(PictureError, http=413):
     """The picture or video is too large."""
-
-
-class VideoError(PictureError):
-    """The video cannot be used."""
 
 
 class OneVoiceError(OmniError, code=ErrorCode.ONE_VOICE):
@@ -222,10 +199,6 @@ class OneVoiceError(OmniError, code=ErrorCode.ONE_VOICE):
 
 class VoiceCutError(OmniError, code=ErrorCode.VOICE_CUT):
     """The voice sample is longer than the model uses; it speaks with the beginning."""
-
-
-class VoiceDetectorError(OmniError):
-    """The voice activity detector could not be loaded."""
 
 
 class SessionInUseError(OmniError, code=ErrorCode.SESSION_IN_USE, close=CloseCode.POLICY, http=409):

@@ -26,74 +26,57 @@ def atomic_write(
 ) -> None:
     """Replace a file's content atomically; see `replacing`.
 
-    Args:
-        path: Its folder is created if it is missing, but not the folder above.
-        content: The whole content.
-        is_durable: Wait until the file and its name would survive a power failure.
-        mode: Permissions of the file.
-
-    Raises:
-        OSError: The disk is full, or refuses.
+    Its folder is created if it is missing, but not the folder above.
     """
     path.parent.mkdir(exist_ok=True)
-    with replacing(path, is_durable=is_durable) as unfinished:
-        descriptor = os.open(unfinished, os.O_WRONLY | SAFE_FLAGS)
-        try:
-            if mode != FILE_MODE:
-                os.fchmod(descriptor, mode)
-            write_all(descriptor, content)
-        finally:
-            os.close(descriptor)
+    with (
+        replacing(path, is_durable=is_durable) as unfinished,
+        _opened(unfinished, os.O_WRONLY | SAFE_FLAGS) as descriptor,
+    ):
+        if mode != FILE_MODE:
+            os.fchmod(descriptor, mode)
+        write_all(descriptor, content)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Yield an empty hidden file to write to, which becomes `path` if the block succeeds.
 
-    Concurrent writers have separate temporary files; the last to finish wins.
-
-    Raises:
-        OSError: The disk is full, or refuses.
+    Concurrent writers have separate temporary files; the last to finish wins. A durable file and
+    its name survive a power failure from then on.
     """
     descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{path.name}.", path.parent)
     os.close(descriptor)
     try:
         yield Path(unfinished)
         if is_durable:
-            _sync(unfinished, os.O_RDONLY)
+            with _opened(unfinished, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+                os.fsync(descriptor)
         os.replace(unfinished, path)
     finally:  # after a success there is nothing to remove
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
     if is_durable:
-        _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        with _opened(path.parent, os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
+            os.fsync(descriptor)
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
-    """Lock a folder, or a file, which is created if missing, for the block.
+    """Lock a folder, or a file, which is created if missing, for the block or the process's life.
 
-    The kernel releases the lock when the process ends.
-
-    Raises:
-        BlockingIOError: Another process holds it, and this one does not wait.
+    Raises `BlockingIOError` if another process holds the lock, and this one does not wait.
     """
     flags = os.O_CLOEXEC if path.is_dir() else os.O_RDWR | os.O_CREAT | SAFE_FLAGS
-    descriptor = os.open(path, flags, FILE_MODE)
-    try:
+    with _opened(path, flags) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         yield
-    finally:
-        os.close(descriptor)
 
 
 def append(path: Path, content: bytes) -> None:
     """Append to a file, created if missing; an OSError may leave part of the content written."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS, FILE_MODE)
-    try:
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS) as descriptor:
         write_all(descriptor, content)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -104,20 +87,17 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[written:]
 
 
-def _sync(path: Path | str, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _opened(path: Path | str, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def ensure_token(path: Path, size_bytes: int) -> str:
-    """Return the token in a file; without a file, create one of `size_bytes` random bytes.
-
-    Raises:
-        OSError: It can be neither read nor written, or the file is empty.
-    """
+    """Return the token in a file; without a file, create one of `size_bytes` random bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):  # programs that share the folder may start together
         if not path.exists():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -57,15 +57,8 @@ def compute_history_hash(
     """Hash a history, so that equivalent spellings have equal hashes.
 
     A content string equals one text item, empty text items do not count, and media are compared by
-    their bytes, not by their Base64.
-
-    Args:
-        messages: The history, oldest first.
-        options: None stands for the defaults.
-        value: Returns the parts of a medium's Base64.
-
-    Returns:
-        64 hexadecimal digits, or "" for an empty history, which matches nothing.
+    their bytes, not by their Base64, whose parts `value` returns. The hash has 64 hexadecimal
+    digits; that of an empty history is "", which matches nothing.
 
     Source: docs/specification/service.md#2.3.3.
     """
@@ -140,25 +133,17 @@ def _canonical_item(item: object, value: Value) -> object:
 
 
 def _media_hash(encoded: str, value: Value) -> str:
+    """Hash the bytes of a medium, or its characters if they are no Base64."""
+    digest, waiting = hashlib.sha256(), ""
     try:
-        return _sha256(_decoded(value(encoded)))
-    except ValueError:  # it is not Base64
-        return _sha256(part.encode("utf-8", "surrogatepass") for part in value(encoded))
-
-
-def _decoded(parts: Iterable[str]) -> Iterator[bytes]:
-    """Decode Base64 that is split at any position."""
-    waiting = ""
-    for part in parts:
-        waiting += "".join(part.split())
-        end = len(waiting) - len(waiting) % BASE64_GROUP_CHARS
-        yield binascii.a2b_base64(waiting[:end])
-        waiting = waiting[end:]
-    yield binascii.a2b_base64(waiting)
-
-
-def _sha256(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
+        for part in value(encoded):  # which may end anywhere in a group
+            waiting += "".join(part.split())
+            end = len(waiting) - len(waiting) % BASE64_GROUP_CHARS
+            digest.update(binascii.a2b_base64(waiting[:end]))
+            waiting = waiting[end:]
+        digest.update(binascii.a2b_base64(waiting))
+    except ValueError:
+        digest = hashlib.sha256()
+        for part in value(encoded):
+            digest.update(part.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

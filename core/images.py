@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from core.containers import MediaSource
-from core.errors import PictureError, PictureMissingError, PictureTooLargeError
+from core.audio import MediaSource, opened
+from core.errors import PictureError, PictureTooLargeError
 from core.schemas import limits
 
 MILLION: Final = 1_000_000
@@ -59,9 +58,7 @@ PICTURE_LIMITS: Final = PictureLimits(
 def decode_wire_picture(text: str, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:
     """Decode the Base64 of a picture to RGB, upright; of an animation, the first picture.
 
-    Raises:
-        PictureTooLargeError: It has too many bytes or pixels.
-        PictureError: It is not Base64, of another format, or damaged.
+    Raises `PictureTooLargeError`, or `PictureError` for anything else that is no such picture.
     """
     return _decode(_from_base64(text, allowed), allowed)
 
@@ -70,11 +67,8 @@ def decode_wire_pictures(texts: Sequence[str]) -> list[Image.Image]:
     """Decode all pictures of one request to RGB, upright, of at most `KEPT_PIXELS` each.
 
     The sizes of all are read from their headers and added up before the first is decoded, and each
-    is shrunk as soon as it is decoded, so that memory holds one large picture at a time.
-
-    Raises:
-        PictureTooLargeError: One has too many bytes or pixels, or all together have.
-        PictureError: One cannot be decoded.
+    is shrunk as soon as it is decoded, so that memory holds one large picture at a time. Raises as
+    `decode_wire_picture`, also if all together have too many pixels.
     """
     if len(texts) > limits.PICTURES_MAX:
         raise PictureTooLargeError(
@@ -94,21 +88,9 @@ def decode_wire_pictures(texts: Sequence[str]) -> list[Image.Image]:
 
 
 def read_picture(source: MediaSource, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:
-    """Decode a picture file or its content; else as `decode_wire_picture`.
-
-    Raises:
-        PictureMissingError: The path names no file, or it cannot be opened.
-    """
-    if isinstance(source, bytes):
-        return _decode(source, allowed)
-    path = Path(source)
-    if not path.is_file():
-        raise PictureMissingError(f"There is no picture file: {path.name!r} is not a file.")
-    try:
-        with path.open("rb") as file:
-            content = file.read(allowed.max_bytes + 1)
-    except OSError as error:
-        raise PictureMissingError(f"The picture cannot be opened: {error.strerror}.") from error
+    """Decode a picture file or its content; else as `decode_wire_picture`."""
+    with opened(source, "picture", PictureError) as file:
+        content = file.read(allowed.max_bytes + 1)
     return _decode(content, allowed)
 
 

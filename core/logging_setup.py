@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final, TextIO
 
 import structlog
@@ -39,8 +39,8 @@ Fields = MutableMapping[str, Any]  # structlog's type of a line before it is tex
 class LogWriter(logging.Handler):
     """Writes lines on a separate thread.
 
-    Overflow: at most `LINES_MAX` lines are queued; when a slow disk or a stopped terminal fills the
-    queue, new ones are dropped, and their number is written once lines can be written again.
+    When a slow disk or a stopped terminal fills the queue of `LINES_MAX` lines, new ones are
+    dropped, and their number is written once lines can be written again.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -122,16 +122,9 @@ class FewRepeats(logging.Filter):
 def setup_logging(
     level: str, *, json_lines: bool, program: str, stream: TextIO | None = None
 ) -> LogWriter:
-    """Route every logger of the process to one stream.
+    """Route every logger of the process to one stream, by default standard output.
 
-    Args:
-        level: lowest level that is written, such as "INFO".
-        json_lines: write one JSON object per line instead of text.
-        program: name on every line: "gateway", "worker_0".
-        stream: output; None is standard output.
-
-    Returns:
-        The writer, which is closed at exit.
+    Each line has the program's name, such as "worker_0". The writer is closed at exit.
     """
     stream = stream or sys.stdout
     writer = LogWriter(stream)
@@ -168,33 +161,16 @@ def setup_logging(
     return writer
 
 
-@contextmanager
-def log_context(*, session_id: str | None = None, request_id: str | None = None) -> Iterator[None]:
-    """Add ids to every line that this task, and the tasks that it starts, log in the block.
-
-    Threads started elsewhere do not inherit them.
-    """
-    given = {"session_id": session_id, "request_id": request_id}
-    fields = {name: value for name, value in given.items() if value is not None}
-    with structlog.contextvars.bound_contextvars(**fields):
-        yield
-
-
 def _formatter(
     stream: TextIO, program: str, *, json_lines: bool
 ) -> structlog.stdlib.ProcessorFormatter:
-    renderers: list[structlog.typing.Processor]
-    if json_lines:
-        renderers = [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(ensure_ascii=False, default=repr),
-        ]
-    else:
-        # The default one prints the values of variables, which may be conversations.
-        plain = structlog.dev.plain_traceback
-        renderers = [
-            structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
-        ]
+    # The default traceback prints the values of variables, which may be conversations.
+    plain = structlog.dev.plain_traceback
+    text = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
+    json = structlog.processors.JSONRenderer(ensure_ascii=False, default=repr)
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.processors.format_exc_info, json] if json_lines else [text]
+    )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_shared(program),
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],

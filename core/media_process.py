@@ -27,7 +27,7 @@ from core import errors
 from core.errors import BadPayloadError
 
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
-READER_MODULE: Final = "core.media_reader"
+READER_MODULE: Final = "core.media"
 POLL_S: Final = 0.05  # ours: between two checks for cancellation
 DONE: Final = b"\n"  # the file is complete
 HEAD_MAX_BYTES: Final = 1024 * 1024
@@ -52,13 +52,9 @@ class MediaProcesses:
         wait_s: float = 50.0,
         keeps_spare: bool = False,
     ) -> None:
-        """Start nothing yet. The limits are ours.
+        """Start nothing yet. The limits are ours; `wait_s` includes the wait for a process.
 
-        Args:
-            at_once: concurrent processes; further requests wait.
-            cpu_s: CPU time of one request.
-            wait_s: for one request's result, including the wait for a process.
-            keeps_spare: one started process waits for the next request.
+        With `keeps_spare` one started process waits for the next request.
         """
         self._cpu_s, self._wait_s, self._keeps_spare = cpu_s, wait_s, keeps_spare
         self._turns = threading.BoundedSemaphore(at_once)
@@ -75,17 +71,10 @@ class MediaProcesses:
         problem: type[BadPayloadError],
         check: Callable[[], object] = lambda: None,
     ) -> tuple[Any, list[bytes]]:
-        """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
+        """Run a task of `core.media` with arguments and files; return its reply and files.
 
-        Args:
-            task: Name of the task.
-            head: Its arguments, as JSON.
-            blobs: The files.
-            problem: Raised if the process crashes or exceeds a limit.
-            check: Polled; if it raises, the process is killed.
-
-        Raises:
-            BadPayloadError: The files cannot be used.
+        Raises a `BadPayloadError` if the files cannot be used, and `problem` if the process crashes
+        or exceeds a limit. `check` is polled; if it raises, the process is killed.
         """
         deadline_s = time.monotonic() + self._wait_s
 
@@ -141,11 +130,8 @@ class _Reader:
 
     def __init__(self, cpu_s: int) -> None:
         self._cpu_s = cpu_s
-        self._request, self._answer, self._complaints = (
-            tempfile.TemporaryFile(),
-            tempfile.TemporaryFile(),
-            tempfile.TemporaryFile(),
-        )
+        self._request, self._answer = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self._complaints = tempfile.TemporaryFile()
         self._line, theirs = socket.socketpair()
         self._line.settimeout(POLL_S)
         with theirs:
@@ -170,7 +156,6 @@ class _Reader:
         problem: type[BadPayloadError],
         check_limits: Callable[[], None],
     ) -> tuple[Any, list[bytes]]:
-        """Send a request and return the reply; raises as `MediaProcesses.run`."""
         pack(self._request, head, blobs)
         self._request.seek(0)
         with contextlib.suppress(OSError):  # `_is_answered` notices that the process has ended

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -26,6 +27,7 @@ from core.errors import ErrorCode
 from core.schemas.worker import WorkerStatus
 
 MS_PER_S: Final = 1_000
+MODE: Final = ("mode",)  # the label of most metrics
 
 # Fine around one second, the length of a unit, above which a unit is late.
 UNIT_BUCKETS_S: Final = (
@@ -48,62 +50,36 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
-class _Metrics:
-    """The metrics of one kind of program; each name may be in a registry once."""
-
-    _prefix = ""
-
+class GatewayMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def _histogram(
-        self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ("mode",)
-    ) -> Histogram:
-        name = self._prefix + name
-        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
-
-    def _counter(self, name: str, text: str, labels: Sequence[str] = ("mode",)) -> Counter:
-        return Counter(self._prefix + name, text, labels, registry=self._registry)
-
-    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        return Gauge(self._prefix + name, text, labels, registry=self._registry)
-
-
-class GatewayMetrics(_Metrics):
-    """Metrics of the gateway.
-
-    Attributes:
-        refused: requests refused for lack of capacity, since the start.
-    """
-
-    _prefix = "omni_gateway_"
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
-        self.queue = self._gauge("queue_length", "Requests that wait.")
-        self._wait = self._histogram(
+        gauge = partial(Gauge, namespace="omni_gateway", registry=registry)
+        counter = partial(Counter, namespace="omni_gateway", registry=registry)
+        histogram = partial(Histogram, namespace="omni_gateway", registry=registry)
+        self.queue = gauge("queue_length", "Requests that wait.")
+        self._wait = histogram(
             "queue_wait_seconds",
             "Time from asking for a worker to getting one, or to giving up.",
-            WAIT_BUCKETS_S,
             ("mode", "outcome"),
+            buckets=WAIT_BUCKETS_S,
         )
-        self._workers = self._gauge("workers", "Workers by what they do.", ("status",))
-        self.doors = self._gauge("doors", "Doors connected to this desk.")
-        self._sessions = self._gauge("sessions", "Clients connected now.", ("mode",))
-        self._session_s = self._histogram(
-            "session_seconds", "Length of finished connections.", SESSION_BUCKETS_S
+        self._workers = gauge("workers", "Workers by what they do.", ("status",))
+        self.doors = gauge("doors", "Doors connected to this desk.")
+        self._sessions = gauge("sessions", "Clients connected now.", MODE)
+        self._session_s = histogram(
+            "session_seconds", "Length of finished connections.", MODE, buckets=SESSION_BUCKETS_S
         )
-        self._bytes = self._counter("bytes", "Payload forwarded.", ("mode", "direction"))
-        self._errors = self._counter("errors", "Errors sent to clients.", ("code",))
-        self._requests = self._counter(
+        self._bytes = counter("bytes", "Payload forwarded.", ("mode", "direction"))
+        self._errors = counter("errors", "Errors sent to clients.", ("code",))
+        self._requests = counter(
             "requests", "HTTP requests answered.", ("method", "route", "status")
         )
-        self._unit_s = self._histogram(
+        self._unit_s = histogram(
             "unit_seconds",
             "From a chunk's arrival at the worker to its result, of what was passed on.",
-            UNIT_BUCKETS_S,
+            MODE,
+            buckets=UNIT_BUCKETS_S,
         )
-        self.refused = 0
+        self.refused = 0  # requests, for lack of capacity
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:
@@ -147,35 +123,39 @@ class GatewayMetrics(_Metrics):
         self.refused += status in REFUSAL_STATUSES
 
 
-class WorkerMetrics(_Metrics):
-    _prefix = "omni_worker_"
-
+class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
-        super().__init__(registry)
-        histogram, counter, gauge = self._histogram, self._counter, self._gauge
+        gauge = partial(Gauge, namespace="omni_worker", registry=registry)
+        counter = partial(Counter, namespace="omni_worker", registry=registry)
+        histogram = partial(Histogram, namespace="omni_worker", registry=registry)
         gauge("info", "1; its label names the worker.", ("worker",)).labels(worker_id).set(1)
         self.loaded = gauge("model_loaded", "1 when ready.")
-        self.sessions = gauge("sessions", "Sessions held now.", ("mode",))
+        self.sessions = gauge("sessions", "Sessions held now.", MODE)
         self.session_s = histogram(
-            "session_seconds", "Length of finished sessions.", SESSION_BUCKETS_S
+            "session_seconds", "Length of finished sessions.", MODE, buckets=SESSION_BUCKETS_S
         )
-        self.received = counter("received_bytes", "Messages received.")
+        self.received = counter("received_bytes", "Messages received.", MODE)
         self.problems = counter(
             "problems", "Warnings and errors sent to clients.", ("mode", "code", "fatal")
         )
         self.stage_s = histogram(
             "unit_stage_seconds",
             "One duplex unit by stage; `wall` is from the chunk's arrival to its result.",
-            UNIT_BUCKETS_S,
             ("mode", "stage"),
+            buckets=UNIT_BUCKETS_S,
         )
-        self.late = counter("late_units", "Units that took longer than they lasted.")
-        self.kv = gauge("kv_tokens", "KV cache at the last unit.", ("mode",))
+        self.late = counter("late_units", "Units that took longer than they lasted.", MODE)
+        self.kv = gauge("kv_tokens", "KV cache at the last unit.", MODE)
         self.first_s = histogram(
-            "first_chunk_seconds", "Until the first chunk of a reply was sent.", REPLY_BUCKETS_S
+            "first_chunk_seconds",
+            "Until the first chunk of a reply was sent.",
+            MODE,
+            buckets=REPLY_BUCKETS_S,
         )
-        self.turn_s = histogram("turn_seconds", "Until a reply was complete.", REPLY_BUCKETS_S)
-        self.tokens = counter("generated_tokens", "Tokens drawn.")
+        self.turn_s = histogram(
+            "turn_seconds", "Until a reply was complete.", MODE, buckets=REPLY_BUCKETS_S
+        )
+        self.tokens = counter("generated_tokens", "Tokens drawn.", MODE)
         texts = {
             "capacity": "Sessions it can serve in time now, as measured.",
             "engine_seconds": "Time the model's thread has worked since the start.",

@@ -52,22 +52,19 @@ class EncodedPicture(Protocol):
     """A picture that was encoded ahead of its unit; each backend has its own type."""
 
     @property
-    def max_slices(self) -> int:
-        """The slice limit that was used."""
+    def max_slices(self) -> int: ...  # the limit that was used
 
 
 class Mode(Protocol):
     """A conversation."""
 
     @property
-    def kv_cache_length(self) -> int:
-        """Tokens in its KV cache."""
+    def kv_cache_length(self) -> int: ...
 
     def stop(self) -> None:
         """End the reply under way, in order, at the next forward pass."""
 
-    def can_rollback(self) -> bool:
-        """Return whether there is a rollback point."""
+    def can_rollback(self) -> bool: ...
 
     def take_notices(self) -> list[OmniError]:
         """Return the problems of input that is not or only partly used; each is returned once."""
@@ -80,8 +77,7 @@ class DuplexMode(Mode, Protocol):
     """Full duplex: `begin`, then `unit` and `finish_unit` every second."""
 
     @property
-    def slice_limit(self) -> int:
-        """Default limit of slices per picture."""
+    def slice_limit(self) -> int: ...  # of each picture, by default
 
     async def begin(
         self,
@@ -119,18 +115,14 @@ class DuplexMode(Mode, Protocol):
 
 
 class TurnMode(Mode, Protocol):
-    """A conversation by turns."""
-
     @property
-    def reply_end(self) -> ReplyEnd | None:
-        """Outcome of the last reply."""
+    def reply_end(self) -> ReplyEnd | None: ...  # of the last reply
 
 
 class ChatMode(TurnMode, Protocol):
     """One-shot chat: each request brings its whole history."""
 
-    async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Answer a request in one call."""
+    async def respond(self, request: ChatRequest) -> ChatResponse: ...
 
     async def feed_request(self, request: ChatRequest) -> str:
         """Feed a whole history and return its text."""
@@ -152,8 +144,7 @@ class StreamingMode(TurnMode, Protocol):
     async def roll_back(self) -> None:
         """Return to the rollback point; without one, begin afresh."""
 
-    def clear_rollback_point(self) -> None:
-        """Drop the rollback point."""
+    def clear_rollback_point(self) -> None: ...
 
     def use_threads(self, threads: Threads) -> None:
         """Use these threads from now on: another socket, with its own voice, continues."""
@@ -161,8 +152,7 @@ class StreamingMode(TurnMode, Protocol):
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages after those in the cache, and return their text."""
 
-    def reply(self, wanted: Generate) -> Chunks:
-        """Answer what was fed."""
+    def reply(self, wanted: Generate) -> Chunks: ...
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Any]:
         """Decode the parts of the system content for `begin`; blocks."""
@@ -179,20 +169,17 @@ class StreamingMode(TurnMode, Protocol):
     async def feed_segment(self, segment: FloatArray) -> None:
         """Feed one segment, [T] float32 at 16 kHz, as the user's turn."""
 
-    def answer(self, *, sets_rollback_point: bool) -> Chunks:
-        """Answer the user's turn."""
+    def answer(self, *, sets_rollback_point: bool) -> Chunks: ...
 
 
 class Backend(Protocol):
     """Opens conversations once it is loaded; by default without a device or processes."""
 
     @property
-    def context_tokens(self) -> int | None:
-        """Context length of the model; None without a limit."""
+    def context_tokens(self) -> int | None: ...  # None without a limit
 
     @property
-    def own_transcriber(self) -> Transcriber | None:
-        """Its own transcriber, if it has one."""
+    def own_transcriber(self) -> Transcriber | None: ...
 
     @property
     def media(self) -> MediaProcesses | None:
@@ -202,8 +189,7 @@ class Backend(Protocol):
     def unit_s_by_sessions(self) -> dict[int, float]:
         """Measured duration of a unit by number of concurrent sessions; may be empty."""
 
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has."""
+    def count_tokens(self, text: str) -> int: ...
 
     def load(self, engine: Engine, report: Report) -> None:
         """Load everything; blocks, on the engine's thread."""
@@ -227,8 +213,7 @@ class Backend(Protocol):
         """Return used and total memory of the GPU; None on a CPU."""
         return None
 
-    def facts(self) -> ModelFacts:
-        """Describe the model that serves new conversations."""
+    def facts(self) -> ModelFacts: ...  # of the model that serves new conversations
 
     def close(self) -> None:
         """End the processes that it started."""

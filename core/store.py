@@ -51,14 +51,10 @@ class Store:
         self._is_ready = False
         self._log = structlog.get_logger("state")
 
-    @property
-    def exists(self) -> bool:
-        return self._path.exists()
-
     # Any: the caller knows the types of the columns.
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return rows; an unreadable file is logged and counts as empty."""
-        if not self.exists:
+        if not self._path.exists():
             return []
         try:
             with self._connection() as connection:
@@ -69,11 +65,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit the block's writes atomically; other writers wait.
-
-        Raises:
-            OSError: The disk is full, or refuses; nothing was written.
-        """
+        """Commit the block's writes atomically; after an `OSError` nothing was written."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
@@ -85,21 +77,18 @@ class Store:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection: sqlite3.Connection | None = None
-        is_usable = False
         try:
-            connection = self._take()
-            yield connection
-            is_usable = True
+            with ExitStack() as failed:
+                connection = failed.enter_context(closing(self._take()))  # which rolls back
+                yield connection
+                failed.pop_all()
+                self._idle.append(connection)
         except sqlite3.DatabaseError as error:
             if type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
-                raise _as_os_error(error, self._path) from error
+                is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+                number = errno.ENOSPC if is_full else errno.EIO
+                raise OSError(number, str(error), str(self._path)) from error
             raise
-        finally:
-            if connection is not None and is_usable:
-                self._idle.append(connection)
-            elif connection is not None:
-                connection.close()  # rolls back
 
     def _take(self) -> sqlite3.Connection:
         with suppress(IndexError):
@@ -146,8 +135,3 @@ def _is_whole(path: Path) -> bool:
         raise
     except sqlite3.DatabaseError:
         return False
-
-
-def _as_os_error(error: sqlite3.Error, path: Path) -> OSError:
-    is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-    return OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(path))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, SpanContext
 
 INSTALL: Final = (
     "telemetry.endpoint needs OpenTelemetry's SDK: pip install 'minicpmo-live[telemetry]'"
@@ -33,26 +32,23 @@ NS_PER_S: Final = 1_000_000_000
 Attributes = Mapping[str, str | int | float | bool]
 
 
-@dataclass(frozen=True)
-class CallIds:
-    """Trace and span ids of a call, which gateway and worker derive in the same way."""
+def call_ids(session_id: str, secret: str) -> SpanContext:
+    """Return the ids of a call, which gateway and worker derive in the same way.
 
-    trace_id: int
-    span_id: int
+    The secret distinguishes calls with the same session id.
+    """
+    from opentelemetry.trace import SpanContext, TraceFlags
 
-    @classmethod
-    def of(cls, session_id: str, secret: str) -> CallIds:
-        """Derive the ids; the secret distinguishes calls with the same session id."""
-        trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
-        span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
-        return cls(int.from_bytes(trace), int.from_bytes(span))
+    trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
+    span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int.from_bytes(trace), int.from_bytes(span), True, sampled)
 
 
 class Tracing:
-    """Exports one program's spans to a collector.
+    """Exports one program's spans to a collector, on a thread of the SDK.
 
-    A thread of the SDK sends them. Overflow: at most `WAITING_MAX` are queued; with a slow or
-    unreachable collector the oldest are dropped, and the SDK logs it.
+    Overflow: of more than `WAITING_MAX` queued spans the oldest are dropped, and the SDK logs it.
     """
 
     def __init__(self, program: str, name: str, exporter: SpanExporter) -> None:
@@ -65,7 +61,7 @@ class Tracing:
         class Ids(RandomIdGenerator):
             """Random ids, except for the span of a call."""
 
-            call: CallIds | None = None
+            call: SpanContext | None = None
 
             def generate_trace_id(self) -> int:
                 return self.call.trace_id if self.call else super().generate_trace_id()
@@ -73,13 +69,13 @@ class Tracing:
             def generate_span_id(self) -> int:
                 return self.call.span_id if self.call else super().generate_span_id()
 
-        self._ids = Ids()
+        self.ids = Ids()
         resource = {"service.name": f"minicpmo-live-{program}", "service.instance.id": name}
         provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create(resource),
             shutdown_on_exit=False,  # it would wait for an unreachable collector
-            id_generator=self._ids,
+            id_generator=self.ids,
         )
         batches = BatchSpanProcessor(
             exporter,
@@ -89,24 +85,10 @@ class Tracing:
         )
         provider.add_span_processor(batches)
         self._provider = provider
-        self._tracer = provider.get_tracer("minicpmo-live")
+        self.tracer = provider.get_tracer("minicpmo-live")
 
     def call(self, session_id: str, secret: str) -> CallTrace:
-        return CallTrace(self, CallIds.of(session_id, secret))
-
-    def begin(
-        self, name: str, start_ns: int, parent: Span | None, ids: CallIds | None = None
-    ) -> Span:
-        """Begin a span; one without a parent gets the given ids."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace import set_span_in_context
-
-        context = Context() if parent is None else set_span_in_context(parent)
-        self._ids.call = ids  # spans are begun only on the event loop
-        try:
-            return self._tracer.start_span(name, context, start_time=start_ns)
-        finally:
-            self._ids.call = None
+        return CallTrace(self, call_ids(session_id, secret))
 
     def close(self) -> None:
         """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
@@ -118,18 +100,25 @@ class Tracing:
 class CallTrace:
     """Writes the spans of one call; times are the event loop's."""
 
-    def __init__(self, tracing: Tracing, ids: CallIds) -> None:
-        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+    def __init__(self, tracing: Tracing, ids: SpanContext) -> None:
+        from opentelemetry.trace import NonRecordingSpan
 
         self._tracing = tracing
         self._ids = ids
-        sampled = TraceFlags(TraceFlags.SAMPLED)
-        self._call = NonRecordingSpan(SpanContext(ids.trace_id, ids.span_id, True, sampled))
+        self._call = NonRecordingSpan(ids)
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
-    def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
-        parent, ids = (None, self._ids) if stands_for_call else (self._call, None)
-        return self._tracing.begin(name, self._ns(at_s), parent, ids)
+    def begin(
+        self, name: str, at_s: float, parent: Span | None = None, *, stands_for_call: bool = False
+    ) -> Span:
+        """Begin a span below `parent` or the call, or the span of the call with its ids."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        context = Context() if stands_for_call else set_span_in_context(parent or self._call)
+        # Spans are begun only on the event loop.
+        self._tracing.ids.call = self._ids if stands_for_call else None
+        return self._tracing.tracer.start_span(name, context, start_time=self._ns(at_s))
 
     def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
         span.set_attributes(attributes or {})
@@ -144,7 +133,7 @@ class CallTrace:
         attributes: Attributes | None = None,
     ) -> Span:
         """Write a finished span as a child of `parent` or of the call."""
-        span = self._tracing.begin(name, self._ns(began_s), parent or self._call)
+        span = self.begin(name, began_s, parent)
         self.end(span, ended_s, attributes)
         return span
 
@@ -155,10 +144,8 @@ class CallTrace:
 def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
     """Return a program's tracing, None without a configured collector.
 
-    The exporter's headers come from OpenTelemetry's environment variables.
-
-    Raises:
-        ValueError: The SDK is not installed.
+    The exporter's headers come from OpenTelemetry's environment variables. Raises `ValueError` if
+    the SDK is not installed.
     """
     if not endpoint:
         return None

@@ -1,4 +1,4 @@
-"""Function calls as text: the prompt with the functions, calls in a history, and the parser.
+"""Function calls as text, with their prompt and parser, and the truncation at stop sequences.
 
 Pure, so that the gateway and the worker's machines share it. The format is the one that the
 language model was trained on. Source: the chat template of Qwen3; docs/specification/model.md#3.3.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from core.schemas.common import Function
-from core.stop_sequences import overlap
 
 CALL_START: Final = "<tool_call>"
 CALL_END: Final = "</tool_call>"
@@ -22,6 +21,9 @@ MARKS: Final = (CALL_START, CALL_END)
 
 # The text before the arguments of a call, which begin with the bracket that follows.
 HEAD: Final = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+# A whole string, or one character outside of strings.
+PART: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^"]', re.DOTALL)
+NESTING: Final = MappingProxyType({"{": 1, "[": 1, "}": -1, "]": -1})
 ARGUMENTS_DEPTH: Final = 2  # open brackets at the beginning of a call's arguments
 PROMPT: Final = """\
 # Tools
@@ -42,15 +44,10 @@ For each function call, return a json object with function name and arguments wi
 
 @dataclass(frozen=True)
 class Offer:
-    """The functions that a reply may call.
+    """The functions that a reply may call."""
 
-    Attributes:
-        functions: with unique names.
-        must_call: the reply is exactly one call, which is not spoken.
-    """
-
-    functions: tuple[Function, ...] = ()
-    must_call: bool = False
+    functions: tuple[Function, ...] = ()  # with unique names
+    must_call: bool = False  # the reply is exactly one call, which is not spoken
 
     @property
     def names(self) -> frozenset[str]:
@@ -188,14 +185,6 @@ class CallParser:
         return CallInvalid(reason)
 
 
-class _Place(Enum):
-    """Lexical context of a character."""
-
-    JSON = auto()
-    STRING = auto()
-    ESCAPE = auto()
-
-
 class _Call:
     """The text of one call, with the positions of its arguments and its end."""
 
@@ -203,7 +192,7 @@ class _Call:
         self.name: str | None = None
         self.is_broken = False
         self._text = ""
-        self._place = _Place.JSON
+        self._read_to = 0  # end of the complete parts
         self._depth = 0
         self._arguments_at = 0
         self._arguments_end: int | None = None
@@ -211,18 +200,21 @@ class _Call:
 
     def feed(self, text: str) -> str | None:
         """Append text; return the rest after the call's object, or None before its end."""
-        before, self._text = len(self._text), self._text + text
-        for index in range(before, len(self._text)):
-            self._step(self._text[index])
-            if self.is_broken:
-                return None
+        self._text += text
+        while not self.is_broken and (part := PART.match(self._text, self._read_to)):
+            self._read_to = end = part.end()
+            self._depth += NESTING.get(part[0], 0)
+            is_outside = self._depth == 0 and not (part[0].isspace() or part[0] == "}")
+            self.is_broken = is_outside or self._depth < 0
             if self.name is None and self._depth == ARGUMENTS_DEPTH:
-                self._find_head(index)
+                self._find_head(part.start())
             if self.name is not None and self._depth == 1 and self._arguments_end is None:
-                self._arguments_end = index + 1
-            if self._depth == 0 and self._text[index] == "}":
-                left, self._text = self._text[index + 1 :], self._text[: index + 1]
+                self._arguments_end = end
+            if self._depth == 0 and part[0] == "}":
+                left, self._text = self._text[end:], self._text[:end]
                 return left
+        # Outside of the object not even a string may begin.
+        self.is_broken |= self._depth == 0 and self._read_to < len(self._text)
         return None
 
     def news(self) -> list[CallEvent]:
@@ -255,19 +247,6 @@ class _Call:
         if head is not None and head.end() == index:
             self.name, self._arguments_at = head[1], index
 
-    def _step(self, character: str) -> None:
-        match self._place:
-            case _Place.ESCAPE:
-                self._place = _Place.STRING
-            case _Place.STRING:
-                self._place = {'"': _Place.JSON, "\\": _Place.ESCAPE}.get(character, self._place)
-            case _Place.JSON:
-                if character == '"':
-                    self._place = _Place.STRING
-                self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
-                is_outside = self._depth == 0 and not (character.isspace() or character == "}")
-                self.is_broken = is_outside or self._depth < 0
-
 
 def _no_constant(constant: str) -> None:
     """Refuse NaN and Infinity, which Python would accept."""
@@ -276,3 +255,36 @@ def _no_constant(constant: str) -> None:
 
 def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+class StopFilter:
+    """Passes text through, holding back an end that may begin a stop sequence."""
+
+    def __init__(self, sequences: Sequence[str]) -> None:
+        self.has_stopped = False  # a sequence was found; later text is dropped
+        self._sequences = tuple(sequences)
+        self._kept = ""
+
+    def feed(self, text: str) -> str:
+        """Return the text that cannot belong to a sequence."""
+        if self.has_stopped:
+            return ""
+        text = self._kept + text
+        found = [at for sequence in self._sequences if (at := text.find(sequence)) >= 0]
+        if found:
+            self.has_stopped, self._kept = True, ""
+            return text[: min(found)]
+        kept = max((overlap(text, sequence) for sequence in self._sequences), default=0)
+        self._kept = text[len(text) - kept :]
+        return text[: len(text) - kept]
+
+    def flush(self) -> str:
+        """Return the text held back, at the end of the stream."""
+        kept, self._kept = self._kept, ""
+        return kept
+
+
+def overlap(text: str, sequence: str) -> int:
+    """Return the length of the longest end of a text that begins a sequence."""
+    longest = min(len(text), len(sequence) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(sequence[:n])), 0)

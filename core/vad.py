@@ -27,9 +27,10 @@ from core.endpointing import (
     EndpointOptions,
     SpeechDiscarded,
     SpeechEnded,
+    SpeechEvent,
     SpeechStarted,
 )
-from core.errors import VoiceDetectorError
+from core.errors import ModelError
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 
 MODEL_PACKAGE: Final = "silero_vad"
@@ -64,11 +65,7 @@ class SileroVad:
     """The model: weights only, to be shared by any number of streams."""
 
     def __init__(self, model_path: Path | None = None) -> None:
-        """Load the ONNX file, by default that of the installed `silero-vad` package.
-
-        Raises:
-            VoiceDetectorError: The file is missing or is not this model.
-        """
+        """Load the ONNX file, by default that of the package, or raise `ModelError`."""
         path = model_path or _packaged_model()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # a window is too small to share
@@ -79,9 +76,9 @@ class SileroVad:
                 path.read_bytes(), options, providers=["CPUExecutionProvider"]
             )
         except (OSError, *LOAD_ERRORS) as error:
-            raise VoiceDetectorError(f"{path.name} cannot be loaded: {error}") from error
+            raise ModelError(f"{path.name} cannot be loaded: {error}") from error
         if {given.name for given in self._session.get_inputs()} != MODEL_INPUTS:
-            raise VoiceDetectorError(f"{path.name} is not a Silero VAD model of version 5 or 6.")
+            raise ModelError(f"{path.name} is not a Silero VAD model of version 5 or 6.")
 
     @staticmethod
     def initial_state() -> VadState:
@@ -90,9 +87,7 @@ class SileroVad:
     def probabilities(self, samples: FloatArray, state: VadState) -> tuple[FloatArray, VadState]:
         """Return the probability of speech [N] of consecutive windows, and the last state.
 
-        Args:
-            samples: [N · 512], 16 kHz mono, -1..1.
-            state: After the window before; it is not changed.
+        `samples` are [N · 512], 16 kHz mono, -1..1; the state before them is not changed.
         """
         assert len(samples) % MODEL_WINDOW_SAMPLES == 0
         windows = samples.reshape(-1, MODEL_WINDOW_SAMPLES)  # [N, 512]
@@ -114,11 +109,7 @@ class StreamingVAD:
     def __init__(
         self, options: EndpointOptions = LIVE_OPTIONS, detector: SileroVad | None = None
     ) -> None:
-        """Start a stream; the window of `options` is a multiple of 512 samples.
-
-        Raises:
-            VoiceDetectorError: The model cannot be loaded.
-        """
+        """Start a stream; the window of `options` is a multiple of 512 samples."""
         if options.window_samples % MODEL_WINDOW_SAMPLES:
             raise ValueError(f"window_samples must be a multiple of {MODEL_WINDOW_SAMPLES}")
         self._options = options
@@ -126,7 +117,6 @@ class StreamingVAD:
         self.reset()
 
     def reset(self) -> None:
-        """Drop the stream; a new one begins."""
         self._state = self._detector.initial_state()
         self._endpointer = Endpointer(self._options)
         self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
@@ -172,17 +162,14 @@ class StreamingVAD:
         self.reset()
         return found
 
-    def _with_sound(
-        self, events: Sequence[SpeechStarted | SpeechEnded | SpeechDiscarded]
-    ) -> list[VadEvent]:
+    def _with_sound(self, events: Sequence[SpeechEvent]) -> list[VadEvent]:
         return [self._cut(event) if isinstance(event, SpeechEnded) else event for event in events]
 
     def _cut(self, event: SpeechEnded) -> SpeechSegment:
         first = event.start_samples - self._kept_from_samples
         last = event.stop_samples - self._kept_from_samples
-        return SpeechSegment(
-            self._kept[first:last].copy(), event.start_samples, event.speech_samples
-        )
+        sound = self._kept[first:last].copy()
+        return SpeechSegment(sound, event.start_samples, event.speech_samples)
 
 
 def _packaged_model() -> Path:
@@ -191,6 +178,6 @@ def _packaged_model() -> Path:
         path = Path(folder) / MODEL_FILE
         if path.is_file():
             return path
-    raise VoiceDetectorError(
+    raise ModelError(
         "The voice activity detector is not installed: pip install 'silero-vad>=6.2,<7'."
     )

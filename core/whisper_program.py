@@ -1,4 +1,4 @@
-"""Whisper over CTranslate2, started by `core.whisper_process`.
+"""Whisper over CTranslate2, started by `core.transcription`.
 
 It answers requests from standard input, one after the other, until the input ends.
 """

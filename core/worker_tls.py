@@ -41,12 +41,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return a worker's SSL context, None without TLS.
-
-    Raises:
-        OSError: Files can be neither read nor created.
-        ValueError: There is neither a certificate nor a key to sign one with.
-    """
+    """Return a worker's SSL context, None without TLS; raises as `issue`."""
     security = settings.security
     if not security.worker_tls:
         return None
@@ -95,14 +90,8 @@ def ensure_ca(path: Path) -> Path:
 def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool = False) -> bytes:
     """Return a new certificate and its key, signed by the CA of `ensure_ca`.
 
-    Args:
-        ca_file: PEM of the CA's certificate and key.
-        names: Subject alternative names.
-        for_clients: The certificate also authenticates clients.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It has no key to sign with.
+    With `for_clients` it also authenticates clients. Raises `OSError` if the file cannot be read,
+    and `ValueError` if it has no key to sign with.
     """
     content = ca_file.read_bytes()
     try:

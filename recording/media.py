@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.audio import FloatArray, from_pcm, read_audio
-from core.errors import AudioCorruptError, BadPayloadError, PictureError
+from core.errors import AudioError, BadPayloadError, PictureError
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from recording.folder import PICTURE_HEAD_BYTES, picture_extension
 from recording.records import Settings
@@ -43,7 +43,7 @@ def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
 
     WAV files of another rate are resampled. Raises AudioError for invalid audio.
     """
-    raw = _decoded(sound, AudioCorruptError("The audio is not valid Base64."))
+    raw = _decoded(sound, AudioError("The audio is not valid Base64."))
     if raw.startswith(WAV_MARK):
         samples = read_audio(raw, sample_rate_hz=sample_rate_hz)
     else:

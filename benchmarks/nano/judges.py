@@ -16,7 +16,7 @@ import onnxruntime
 
 from core import whisper_assets, whisper_program
 from core.packages import AssetsError
-from core.whisper_process import MODEL_FILE
+from core.transcription import MODEL_FILE
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import words_of
 from training.nano.domain.spoken_numbers import SMALL, cardinal, ordinal

@@ -18,11 +18,7 @@ SMALL: Final = {word: value for value, word in enumerate(ONES)} | {
 SCALES: Final = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 HUNDRED: Final = 100
 # Operations between two numbers, spelled or as signs.
-BETWEEN: Final = {
-    "+": "+",
-    "−": "−",
-    "×": "×",
-    "÷": "÷",
+BETWEEN: Final = {sign: sign for sign in "+−×÷"} | {
     "plus": "+",
     "added to": "+",
     "minus": "−",
@@ -42,6 +38,11 @@ BEFORE: Final = {
     ("multiply", "by"): "×",
     ("divide", "by"): "÷",
 }
+NUMBER: Final = re.compile(r"#\d+")  # a mark
+OPERATION: Final = re.compile("|".join(map(re.escape, BETWEEN)))
+CHAIN: Final = re.compile(rf"#\d+(?: (?:{OPERATION.pattern}) #\d+)+")
+SAID: Final = "|".join({said for said, _ in BEFORE} | {"subtract"})
+SPELLED: Final = re.compile(rf"(?<!\S)({SAID}) (#\d+)(?= ([a-z]+) (#\d+))")
 # Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
 SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
 SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown
@@ -69,46 +70,52 @@ DECIMALS: Final = 4  # of a rounded result
 def computed(text: str) -> str | None:
     """Return the calculation that a text asks for with its result, `7 + 5 = 12`, or None."""
     for sentence in SENTENCE_END.split(text[-LONGEST_CHARS:]):
-        terms = _terms(sentence)
-        for at, term in enumerate(terms):
-            if not isinstance(term, Fraction):
-                continue
-            numbers, signs, end = _chain(terms, at)
-            if not signs:
-                numbers, signs = _spelled_before(terms, at)
-            elif not _is_asked(terms, at, end):
-                continue
-            if signs:
-                return _written(numbers, signs)
+        words, numbers = _numbered(sentence)
+        spelled = {found.start(2): found for found in SPELLED.finditer(words)}
+        for first in NUMBER.finditer(words):
+            at = first.start()
+            if chain := CHAIN.match(words, at):
+                if _is_asked(words[:at].split(), chain[0], words[chain.end() :].split()):
+                    signs = [BETWEEN[said] for said in OPERATION.findall(chain[0])]
+                    return _written([numbers[each] for each in NUMBER.findall(chain[0])], signs)
+            elif at in spelled:
+                said, one, between, other = spelled[at].groups()
+                if (said, between) == ("subtract", "from"):
+                    return _written([numbers[other], numbers[one]], ["−"])
+                if sign := BEFORE.get((said, between)):
+                    return _written([numbers[one], numbers[other]], [sign])
     return None
 
 
-def _is_asked(terms: Sequence[Fraction | str], start: int, end: int) -> bool:
-    """Return whether a sentence asks for the result of the calculation `terms[start:end]`."""
-    before = [str(term) for term in terms[:start] if term not in FILLERS]
-    if ASKING.search(" ".join(before)) and BEHIND.issuperset(terms[end:]):
+def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
+    """Return whether a sentence asks for the result of a calculation."""
+    before = [word for word in before if word not in FILLERS]
+    if ASKING.search(" ".join(before)) and BEHIND.issuperset(behind):
         return True
-    if any(term in SIGNS for term in terms[start:end]):
+    if any(sign in calculation for sign in SIGNS.values()):
         return False
-    others = {*before, *terms[end:]}
-    return bool(others & ASKING_WORDS) or (bool(before) and before[0] in ASKING_FIRST)
+    return not ASKING_WORDS.isdisjoint(before + behind) or not ASKING_FIRST.isdisjoint(before[:1])
 
 
-def _terms(text: str) -> list[Fraction | str]:
-    """Split a sentence into numbers, signs between numbers, and other words."""
+def _numbered(text: str) -> tuple[str, dict[str, Fraction]]:
+    """Return words and signs of a sentence, in which marks stand for numbers, and the numbers."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower()).replace("%", " percent")
 
     def spaced(found: re.Match[str]) -> str:
         return f" {SIGNS[found[1] or found[2]]} "
 
     words = TOKEN.findall(A_SCALE.sub("one ", SIGN.sub(spaced, text)))
-    terms: list[Fraction | str] = []
-    at = 0
-    while at < len(words):
-        number, length = _number(words[at:])
-        terms.append(words[at] if number is None else number)
-        at += max(1, length)
-    return terms
+    shown: list[str] = []
+    numbers: dict[str, Fraction] = {}
+    while words:
+        number, length = _number(words)
+        if number is None:
+            shown.append(words[0])
+        else:
+            shown.append(f"#{len(numbers)}")
+            numbers[shown[-1]] = number
+        del words[: max(1, length)]
+    return " ".join(shown), numbers
 
 
 def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
@@ -137,39 +144,6 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
             continue
         length = at + 1
     return (Fraction(whole + part) if length else None), length
-
-
-def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str], int]:
-    """Parse a chain of operations; return its numbers, its signs and its end."""
-    first = terms[at]
-    assert isinstance(first, Fraction)
-    numbers, signs = [first], list[str]()
-    while True:
-        for said, sign in BETWEEN.items():
-            end = at + 1 + len(said.split())
-            number = terms[end] if end < len(terms) else None
-            if list(terms[at + 1 : end]) == said.split() and isinstance(number, Fraction):
-                numbers.append(number)
-                signs.append(sign)
-                at = end
-                break
-        else:
-            return numbers, signs, at + 1
-
-
-def _spelled_before(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:
-    """Parse an operation named before its two numbers."""
-    first, second = terms[at], terms[at + 2] if at + 2 < len(terms) else None
-    assert isinstance(first, Fraction)
-    if not isinstance(second, Fraction):
-        return [first], []
-    before = " ".join(str(term) for term in terms[max(0, at - 2) : at])
-    for (said, between), sign in BEFORE.items():
-        if terms[at + 1] == between and before.split()[-len(said.split()) :] == said.split():
-            return [first, second], [sign]
-    if terms[at + 1] == "from" and before.endswith("subtract"):
-        return [second, first], ["−"]
-    return [first], []
 
 
 def _written(numbers: list[Fraction], signs: list[str]) -> str | None:

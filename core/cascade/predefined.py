@@ -89,13 +89,8 @@ def asks_about_picture(question: str) -> bool:
 def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime) -> str | None:
     """Return the answer to a question that a small model would answer with inventions, or None.
 
-    Every sentence of the question that has such an answer gets it, if the last one has.
-
-    Args:
-        lines: of the conversation; the last is the question. Messages before it without an answer
-            are no part of it.
-        names: display names of transcriber, language model and synthesizer.
-        now: local time.
+    Every sentence of the question, which is the last line, that has such an answer gets it, if the
+    last one has. `names` are those of transcriber, language model and synthesizer.
     """
     asked, picture, _ = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
     said = " ".join(line.content for line in lines if line.role == "user")
@@ -103,7 +98,7 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     answers = [
         NO_PICTURE
         if not picture and ABOUT_MISSING_PICTURE.search(each)
-        else _about_world(each, now) or _about_persons(each, said, names)
+        else _answer(each, said, names, now)
         for each in sentences
     ]
     if answers[-1] is None:
@@ -114,8 +109,11 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
 
 
-def _about_world(asked: str, now: datetime) -> str | None:
-    """Answer a sentence about the present, in lower case, or return None."""
+def _answer(asked: str, said: str, names: Sequence[str], now: datetime) -> str | None:
+    """Answer a sentence in lower case, or return None.
+
+    In `said`, all that the user has said, names have capitals.
+    """
     if LOOKING_UP.search(asked):
         topic = re.search(NEWS, asked)
         what = f"the {topic[0]}" if topic else "that"
@@ -124,17 +122,6 @@ def _about_world(asked: str, now: datetime) -> str | None:
         return f"It's {time_of(now)}."
     if DATE.search(asked):
         return f"It's {day_of(now)}."
-    return None
-
-
-def _about_persons(asked: str, said: str, names: Sequence[str]) -> str | None:
-    """Answer a sentence about the assistant or the user, in lower case, or return None.
-
-    Args:
-        asked: the sentence.
-        said: all that the user has said, in which names have capitals.
-        names: of transcriber, language model and synthesizer.
-    """
     if IDENTITY.search(asked):
         ears, brain, voice = (VERSION.sub("", name) for name in names)
         return (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from core.cascade.arithmetic import computed
 from core.cascade.language import Line
 from core.errors import ContextFullError
+from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW
+from core.protocols.duplex_units import USER_SPOKE, Speaker
 
 # A model of 0.5 B parameters follows examples better than rules.
 STYLE: Final = (
@@ -27,6 +31,10 @@ COMPUTED: Final = "(A calculator says: {}. Say this result.)"
 CONTEXT_TOKENS: Final = 3_000  # ours: leaves room for a long reply in llama.cpp's context
 BYTES_PER_TOKEN: Final = 3  # ours, conservative: English has four or more
 TOKENS_PER_LINE: Final = 5  # of the chat template
+ROLES: Final[Mapping[Speaker, Literal["system", "user", "assistant"]]] = MappingProxyType(
+    {Speaker.USER: "user", Speaker.ASSISTANT: "assistant", Speaker.DEVELOPER: "system"}
+)
+SPEAKER: Final = re.compile(rf"^({'|'.join(Speaker)}): ", re.MULTILINE)
 
 
 def count_tokens(text: str) -> int:
@@ -42,9 +50,7 @@ def fit_context(lines: list[Line]) -> list[Line]:
     """Return the system's lines and the newest others that fit into the context.
 
     Truncation leaves half of the context free, so that the cached prompt serves several turns.
-
-    Raises:
-        ContextFullError: the newest line alone is too long.
+    Raises `ContextFullError` if the newest line alone is too long.
     """
     if tokens_of(lines) <= CONTEXT_TOKENS:
         return lines
@@ -65,10 +71,7 @@ def prompt_of(
 ) -> list[Line]:
     """Return the prompt: style and the client's instructions, examples, then the conversation.
 
-    Args:
-        lines: of the conversation; system lines are the client's instructions.
-        began: start of the conversation; constant, so that its prompts share a cached prefix.
-        examples: messages before the conversation; a large model needs none.
+    The date is when the conversation `began`, so that its prompts share a cached prefix.
     """
     system = " ".join(line.content for line in lines if line.role == "system")
     date = f"It is {day_of(began)} {began.year}, {time_of(began)}."
@@ -90,3 +93,36 @@ def day_of(now: datetime) -> str:
 
 def time_of(now: datetime) -> str:
     return f"{now.hour % 12 or 12}:{now:%M %p}"
+
+
+def split_suffix(suffix: str) -> tuple[str, list[Line]]:
+    """Split the end of a prompt into instructions and the conversation so far.
+
+    Text added to a live call restarts it with a prompt that quotes the conversation, but a model of
+    0.5 B parameters answers no message quoted in its instructions. Notes become messages of the
+    system, and what the model is to speak about one of the user.
+    """
+    quoted, *topics = suffix.split(SPEAK_NOW)
+    instructions, _, said = quoted.partition(PREVIOUS)
+    _, *found = SPEAKER.split(said)
+    lines = [
+        Line(ROLES[Speaker(who)], text.replace(USER_SPOKE, "").strip())
+        for who, text in zip(found[::2], found[1::2], strict=True)
+    ]
+    lines += [Line("user", f"(Speak about this now: {topic})") for topic in topics]
+    return instructions, [line for line in lines if line.content]
+
+
+def with_added(heard: Sequence[Line], said: Sequence[Line]) -> list[Line]:
+    """Add to `heard`, with its transcripts, what followed the last reply in `said`.
+
+    Both are the same conversation, as the view and as the protocol knows it.
+    """
+    if not heard:
+        return list(said)
+    replies = [number for number, line in enumerate(said) if line.role == "assistant"]
+    added = [line for line in said[replies[-1] + 1 if replies else 0 :] if line.role == "user"]
+    answered = list(heard)
+    while added and answered and answered[-1].role == "user":
+        answered.pop()  # a part of what is added
+    return [*answered, *added]

@@ -1,8 +1,12 @@
-"""Speech synthesis with hibari or an endpoint, and segmentation of a reply for it."""
+"""Speech synthesis with hibari or an endpoint, and spoken replies, sent a second at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +15,12 @@ import numpy as np
 import onnxruntime
 from hibari import Hibari
 
-from core.audio import FloatArray
-from core.errors import GenerationFailedError, ModelError
+from core.audio import NO_SAMPLES, FloatArray
+from core.cascade.language import CONNECT_LIMIT_S, explained, refused
+from core.errors import ModelError
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 
-CONNECT_LIMIT_S: Final = 5.0
 SPEECH_LIMIT_S: Final = 30.0  # ours: for a sentence
-REASON_CHARS_MAX: Final = 200
 PCM_SCALE: Final = 32_768.0  # an endpoint's "pcm" is 16-bit little-endian, mono, 24 kHz
 GRAPH_FILE: Final = "hibari.onnx"
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
@@ -40,6 +43,7 @@ CLAUSE_END: Final = re.compile(
     r"|\s+(?=(?:about|as|at|by|for|from|in|into|like|of|on|than|through|to|with)(?:\s|$))"
 )
 FIRST_WORDS_MIN: Final = 4  # ours: about a second, enough to synthesize the next piece
+WORD: Final = re.compile(r"[^ ]+ *| +")  # and the spaces after it
 PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are split at a space
 
 
@@ -64,10 +68,7 @@ class HibariSynthesizer:
         self.speak("Hello.")  # loads the dictionaries
 
     def speak(self, text: str) -> FloatArray:
-        words = _speakable(text)
-        if not words:
-            return np.zeros(0, np.float32)
-        return _trimmed(np.asarray(self._voice(words), np.float32), words)
+        return _spoken(text, lambda words: np.asarray(self._voice(words), np.float32))
 
 
 class SpeechEndpoint:
@@ -81,15 +82,7 @@ class SpeechEndpoint:
         key: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            url: of the API, such as http://localhost:8880/v1.
-            name: of the model.
-            voice: of the model.
-            key: bearer token.
-            transport: for tests.
-        """
+        """Connect to nothing yet; `transport` is for tests."""
         self.name = name
         self._url = f"{url.rstrip('/')}/audio/speech"
         self._fields = {"model": name, "voice": voice, "response_format": "pcm"}
@@ -99,34 +92,24 @@ class SpeechEndpoint:
 
     def speak(self, text: str) -> FloatArray:
         """Raises GenerationFailedError if there is no answer; the text says why."""
-        words = _speakable(text)
-        if not words:
-            return np.zeros(0, np.float32)
-        try:
+        return _spoken(text, self._asked)
+
+    def _asked(self, words: str) -> FloatArray:
+        with explained("speech synthesizer"):
             answer = self._client.post(self._url, json=self._fields | {"input": words})
-        except httpx.HTTPError as error:
-            reason = str(error).removesuffix(".") or type(error).__name__
-            raise GenerationFailedError(
-                f"The speech synthesizer does not answer: {reason}."
-            ) from error
         if answer.is_error:
-            raise GenerationFailedError(
-                "The speech synthesizer refused the request: "
-                f"{answer.status_code} {answer.text[:REASON_CHARS_MAX]}"
-            )
+            raise refused("speech synthesizer", answer)
         content = answer.content[: len(answer.content) // 2 * 2]
-        return _trimmed(np.frombuffer(content, "<i2").astype(np.float32) / PCM_SCALE, words)
+        return np.frombuffer(content, "<i2").astype(np.float32) / PCM_SCALE
 
 
-def _speakable(text: str) -> str:
-    return MARKUP.sub(" ", text).strip()
-
-
-def _trimmed(wave: FloatArray, words: str) -> FloatArray:
-    """Trim silence at both ends down to a lead and to a pause that suits the text."""
+def _spoken(text: str, synthesize: Callable[[str], FloatArray]) -> FloatArray:
+    """Trim a text's speech at both ends down to a lead and to a pause that suits the text."""
+    words = MARKUP.sub(" ", text).strip()
+    wave = synthesize(words) if words else NO_SAMPLES
     loud = np.flatnonzero(np.abs(wave) > SILENCE_LEVEL)
     if not len(loud):
-        return np.zeros(0, np.float32)
+        return NO_SAMPLES
     first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
     pause_s = PAUSE_S if words.endswith(PUNCTUATION) else NO_PAUSE_S
     stop = int(loud[-1]) + int(pause_s * OUTPUT_SAMPLE_RATE_HZ)
@@ -134,37 +117,112 @@ def _trimmed(wave: FloatArray, words: str) -> FloatArray:
 
 
 class Sentences:
-    """Splits a growing reply into sentences; joined, the pieces are the reply.
+    """Splits a growing reply into sentences; joined, the pieces and the `rest` are the reply.
 
     The first piece may be part of a sentence, so that its audio starts sooner.
     """
 
     def __init__(self) -> None:
-        self._rest = ""
+        self.rest = ""
         self._is_first = True
 
     def add(self, words: str) -> list[str]:
         """Add text; return the pieces that it completes."""
-        self._rest += words
+        self.rest += words
         pieces = []
         while (end := self._end()) is not None:
-            pieces.append(self._rest[:end])
-            self._rest = self._rest[end:]
+            pieces.append(self.rest[:end])
+            self.rest = self.rest[end:]
             self._is_first = False
         return pieces
 
-    def rest(self) -> str:
-        """Return the text after the last complete piece."""
-        return self._rest
-
     def _end(self) -> int | None:
-        ends = [each.end() for each in SENTENCE_END.finditer(self._rest)]
-        ends = [end for end in ends if self._rest[:end].strip()]
+        ends = [each.end() for each in SENTENCE_END.finditer(self.rest)]
+        ends = [end for end in ends if self.rest[:end].strip()]
         if self._is_first:
-            clauses = (each.end() for each in CLAUSE_END.finditer(self._rest))
-            ends += [end for end in clauses if len(self._rest[:end].split()) >= FIRST_WORDS_MIN]
+            clauses = (each.end() for each in CLAUSE_END.finditer(self.rest))
+            ends += [end for end in clauses if len(self.rest[:end].split()) >= FIRST_WORDS_MIN]
         if ends:
             return min(ends)
-        if len(self._rest) <= PIECE_CHARS_MAX:
+        if len(self.rest) <= PIECE_CHARS_MAX:
             return None
-        return self._rest.rfind(" ") + 1 or len(self._rest)
+        return self.rest.rfind(" ") + 1 or len(self.rest)
+
+
+class Sentence:
+    """The unsent rest of a sentence and of its audio, [T] float32 at 24 kHz."""
+
+    def __init__(self, text: str, audio: FloatArray) -> None:
+        self.words = WORD.findall(text)
+        self.audio = audio
+
+    def take(self, samples: int) -> tuple[str, FloatArray]:
+        share = min(1.0, samples / max(1, len(self.audio)))
+        count = len(self.words) if share == 1.0 else round(len(self.words) * share)
+        taken, self.words = self.words[:count], self.words[count:]
+        audio, self.audio = np.split(self.audio, [min(samples, len(self.audio))])
+        return "".join(taken), audio
+
+
+class SpokenReply:
+    """A reply that is being generated and sent; `text` has been sent."""
+
+    def __init__(self, sentences: AsyncGenerator[Sentence, None]) -> None:
+        self._sentences = sentences
+        self._next: asyncio.Task[Sentence] | None = None
+        self._ready: deque[Sentence] = deque()
+        self.is_complete = False
+        self.text = ""
+
+    @property
+    def ready_samples(self) -> int:
+        """Audio synthesized and not yet sent."""
+        return sum(len(piece.audio) for piece in self._ready)
+
+    def start(self) -> None:
+        """Generate the next sentence, if none is being generated."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(anext(self._sentences))
+
+    async def wait(self, samples: int, until_s: float) -> None:
+        """Wait for this much audio, for the end of the reply, or until a time of `time.monotonic`.
+
+        Raises what the generation raises.
+        """
+        while not self.is_complete and self.ready_samples < samples:
+            self.start()
+            assert self._next is not None
+            left_s = max(0.0, until_s - time.monotonic())
+            done, _ = await asyncio.wait({self._next}, timeout=left_s)
+            if not done:
+                return
+            task, self._next = self._next, None
+            try:
+                self._ready.append(task.result())
+            except StopAsyncIteration:
+                self.is_complete = True
+
+    def take(self, samples: int) -> tuple[str, FloatArray]:
+        texts, audios = [], [np.zeros(0, np.float32)]
+        while self._ready and samples > 0:
+            text, audio = self._ready[0].take(samples)
+            samples -= len(audio)
+            texts.append(text)
+            audios.append(audio)
+            if not len(self._ready[0].audio):
+                texts.append("".join(self._ready.popleft().words))
+        self.text += (text := "".join(texts))
+        return text, np.concatenate(audios)
+
+    async def close(self) -> None:
+        task, self._next = self._next, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._sentences.aclose()
+        self._ready.clear()
+
+    def cancel(self) -> None:
+        """Cancel the generation without waiting for its end; call it on the event loop."""
+        if self._next is not None:
+            self._next.cancel()

@@ -11,17 +11,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import Image
 
-from core.audio import (
-    FloatArray,
-    decode_voice,
-    decode_wire_audio,
-    to_pcm,
-)
+from core.audio import FloatArray, decode_voice, decode_wire_audio, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
@@ -43,10 +38,7 @@ from core.schemas.common import (
     TextContent,
     VideoContent,
 )
-from core.schemas.limits import (
-    CHAT_AUDIO_MAX_S,
-    INPUT_SAMPLE_RATE_HZ,
-)
+from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.serving.lines import LinesMode, answer_at_once
 from core.transcription import TranscriptionOptions
@@ -127,16 +119,25 @@ class CascadeView(LinesMode[Line]):
 
     async def _words(self, items: Sequence[ContentItem]) -> str:
         """Return content as text: audio is transcribed, and the last picture described."""
+        texts: list[str] = []
+        sounds: list[FloatArray] = []  # [T] float32 at 16 kHz
+        pictures: list[Image.Image] = []
 
-        def decode() -> list[Any]:  # Any: text, sound, pictures
+        def decode() -> None:
             media = [each for each in items if isinstance(each, ImageContent | VideoContent)]
             read = iter(self._threads.read_media(media) if media else ())
-            return [part for item in items for part in _decoded(item, read)]
+            for item in items:
+                if isinstance(item, TextContent):
+                    texts.append(item.text)
+                elif isinstance(item, AudioContent):
+                    sounds.append(decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S))
+                elif isinstance(found := next(read), VideoClip):
+                    sounds.append(found.audio)
+                    pictures.append(found.frames[-1])
+                else:
+                    pictures.append(found)
 
-        parts = await self._threads.run(decode)
-        texts = [part for part in parts if isinstance(part, str)]
-        sounds = [part for part in parts if isinstance(part, np.ndarray)]
-        pictures = [part for part in parts if isinstance(part, Image.Image)]
+        await self._threads.run(decode)
         if sounds:
             texts.append(await self._transcribe(np.concatenate(sounds)))
         question = " ".join(filter(None, texts))
@@ -172,9 +173,8 @@ class CascadeView(LinesMode[Line]):
                 return
             lines.append(Line("assistant", reply_start))
         if self._prefetch is not None and not self._prefetch.done():
-            await asyncio.wait(
-                {self._prefetch}
-            )  # concurrently, the prompt would be processed twice
+            # Concurrently, the prompt would be processed twice.
+            await asyncio.wait({self._prefetch})
         sentences, count, has_spoken = Sentences(), 0, False
         async with aclosing(self._parts.language_model.stream(lines, sampling)) as words:
             async for delta in words:
@@ -185,8 +185,8 @@ class CascadeView(LinesMode[Line]):
                     has_spoken = True
                     yield piece
         is_cut = count >= sampling.max_tokens
-        if is_spoken and sentences.rest() and not (is_cut and has_spoken):
-            yield sentences.rest()
+        if is_spoken and sentences.rest and not (is_cut and has_spoken):
+            yield sentences.rest
 
     async def _say(
         self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
@@ -201,11 +201,13 @@ class CascadeView(LinesMode[Line]):
                 async for text in pieces:
                     sound = None
                     if is_spoken:
-                        sound = await self._threads.run(partial(self._spoken, text))
+                        speak = partial(self._parts.synthesizer.speak, text)
+                        sound = to_pcm(await self._threads.run(speak)) or None
                     if self._stopped.is_set():
                         break
                     said.append(text)
-                    spent_ms, began_s = since(began_s)
+                    last_s, began_s = began_s, time.perf_counter()
+                    spent_ms = (began_s - last_s) * MS_PER_S
                     yield StreamingChunk(
                         chunk_index=count, text_delta=text, audio_data=sound, duration_ms=spent_ms
                     )
@@ -222,9 +224,6 @@ class CascadeView(LinesMode[Line]):
                 is_begun=bool(said),
             )
         yield StreamingChunk(chunk_index=count, is_final=True)
-
-    def _spoken(self, text: str) -> bytes | None:
-        return to_pcm(self._parts.synthesizer.speak(text)) or None
 
 
 class CascadeStreamingView(CascadeView):
@@ -243,7 +242,6 @@ class CascadeStreamingView(CascadeView):
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
-        """Return the texts of the system content, without the voice sample."""
         return [item.text for item in items if isinstance(item, TextContent)]
 
     async def begin(
@@ -306,18 +304,6 @@ class CascadeChatView(CascadeView):
         return await answer_at_once(self, request)
 
 
-def _decoded(item: ContentItem, media: Any) -> list[Any]:
-    """Return an item's text, audio [T] float32 at 16 kHz and RGB picture."""
-    match item:
-        case TextContent():
-            return [item.text]
-        case AudioContent():
-            return [decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)]
-        case _:
-            found = next(media)
-            return [found.audio, found.frames[-1]] if isinstance(found, VideoClip) else [found]
-
-
 def sampling_of(
     wanted: GenerationConfig | half_duplex.TurnGenerationConfig | streaming.Generate,
     *,
@@ -330,9 +316,3 @@ def sampling_of(
         temperature = temperature if wanted.do_sample else 0.0
     most = min(most, SPOKEN_TOKENS_MAX) if is_spoken else most
     return Sampling(max_tokens=most, temperature=temperature, top_p=top_p, seed=seed)
-
-
-def since(began_s: float) -> tuple[float, float]:
-    """Return the elapsed time in ms and the current time, on `time.perf_counter`."""
-    now_s = time.perf_counter()
-    return (now_s - began_s) * MS_PER_S, now_s

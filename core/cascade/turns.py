@@ -1,10 +1,17 @@
-"""Endpointing rules over silence and transcript: end of turn, stop, backchannel, echo. Pure."""
+"""The user's turn in a live call: its audio, and rules for its end, stop, backchannel and echo."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from typing import Final
+
+import numpy as np
+
+from core.audio import FloatArray
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 # Ours: silence after which a turn is over, if its sentence is complete and in any case, s.
 PAUSE_S: Final = 0.3
@@ -38,6 +45,11 @@ HALLUCINATIONS: Final = frozenset(
 SHORT_SPEECH_S: Final = 0.5  # less than this with such a transcript is noise
 NOT_SPEECH: Final = re.compile(r"\[[^\]]*\]|\([^)]*\)|♪")
 WORD: Final = re.compile(r"[a-z0-9']+")
+
+THRESHOLD: Final = 0.5  # of the probability of speech
+PREROLL_S: Final = 0.4  # of audio before the first speech that belongs to the turn
+TURN_MAX_S: Final = 28.0  # Whisper's window is 30 s; a longer turn is answered at this length
+WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
 
 
 def words_of(text: str) -> list[str]:
@@ -85,3 +97,67 @@ def is_echo(text: str, spoken: Sequence[str]) -> bool:
     known = set(spoken)
     found = sum(word in known for word in words)
     return bool(words) and found >= ECHO_SHARE * len(words)
+
+
+class UserTurn:
+    """The current turn of the user, at most `TURN_MAX_S` of audio; then it is full.
+
+    Its speech `began_s` on the clock of `received_s`, all audio received in the call; its
+    `silence_s` is since its last speech.
+    """
+
+    def __init__(self, detector: SileroVad) -> None:
+        self._detector = detector
+        self._state = detector.initial_state()
+        self._rest = np.zeros(0, np.float32)  # less than a window
+        self._windows: list[FloatArray] = []
+        self.received_s = self.speech_s = self.silence_s = self.began_s = 0.0
+
+    @property
+    def has_speech(self) -> bool:
+        return self.speech_s > 0
+
+    @property
+    def is_full(self) -> bool:
+        return sum(map(len, self._windows)) >= TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
+
+    @property
+    def audio(self) -> FloatArray:
+        """Audio of the turn so far, [T] float32 at 16 kHz."""
+        return np.concatenate([*self._windows, self._rest])
+
+    def snapshot(self) -> UserTurn:
+        """Return a copy, for `resume`."""
+        copied = copy(self)
+        copied._windows = list(self._windows)
+        return copied
+
+    def add(self, samples: FloatArray) -> None:
+        """Add audio, [T] float32 at 16 kHz; blocks."""
+        received = np.concatenate([self._rest, samples])
+        count = len(received) // MODEL_WINDOW_SAMPLES
+        windows, self._rest = np.split(received, [count * MODEL_WINDOW_SAMPLES])
+        found, self._state = self._detector.probabilities(windows, self._state)
+        for window, probability in zip(np.split(windows, max(1, count)), found, strict=False):
+            self._take(window, is_voice=bool(probability >= THRESHOLD))
+
+    def clear(self) -> None:
+        self._windows = []
+        self.speech_s = self.silence_s = 0.0
+
+    def resume(self, cleared: UserTurn) -> None:
+        """Prepend a turn that was cleared before it was over."""
+        self._windows[:0] = cleared._windows
+        self.speech_s += cleared.speech_s
+        self.began_s = cleared.began_s
+
+    def _take(self, window: FloatArray, *, is_voice: bool) -> None:
+        if is_voice:
+            if not self.has_speech:
+                self.began_s = self.received_s
+            self.speech_s += WINDOW_S
+        self.received_s += WINDOW_S
+        self.silence_s = 0.0 if is_voice else self.silence_s + WINDOW_S
+        self._windows.append(window)
+        if not self.has_speech:
+            del self._windows[: -int(PREROLL_S / WINDOW_S)]

@@ -16,7 +16,7 @@ import soundfile
 from pybase64 import b64decode
 
 from core.audio import FloatArray, StreamResampler, resample, to_pcm
-from core.errors import AudioCorruptError, AudioError
+from core.errors import AudioError
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
@@ -56,7 +56,7 @@ class ClientSound:
         Audio beyond `longest_s` is dropped.
 
         Raises:
-            AudioCorruptError: it is not Base64; the stream continues without it.
+            AudioError: it is not Base64; the stream continues without it.
         """
         most_bytes = int(longest_s * self.format.rate_hz) * self.format.sample_bytes
         return self.feed(_from_base64(text[: most_bytes // 3 * GROUP_CHARS]))
@@ -73,11 +73,11 @@ def decode_pcm(text: str) -> FloatArray:
     """Decode Base64 of 16-bit samples to [T] float32 at the same rate.
 
     Raises:
-        AudioCorruptError: it is not Base64, or not whole samples.
+        AudioError: it is not Base64, or not whole samples.
     """
     raw = _from_base64(text)
     if len(raw) % PCM_BYTES:
-        raise AudioCorruptError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
+        raise AudioError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
     return decoded(raw, PCM, OUTPUT_SAMPLE_RATE_HZ)
 
 
@@ -85,7 +85,7 @@ def _from_base64(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise AudioCorruptError("The audio is not valid Base64.") from error
+        raise AudioError("The audio is not valid Base64.") from error
 
 
 def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:

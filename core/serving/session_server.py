@@ -15,7 +15,6 @@ from starlette.websockets import WebSocket
 
 from core import errors
 from core.errors import OmniError
-from core.logging_setup import log_context
 from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
@@ -164,7 +163,7 @@ class SessionServer:
         await websocket.accept()
         socket = StarletteSocket(websocket)
         name = session_id or generate_session_id(UNNAMED)
-        with log_context(session_id=name):
+        with structlog.contextvars.bound_contextvars(session_id=name):
             try:
                 check_session_id(name)
                 self._check_open()

@@ -27,15 +27,16 @@ from core.schemas.worker import ModelKind
 from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.transcription import (
     DEFAULT_OPTIONS,
+    MODEL_FILE,
     Passage,
     Transcriber,
     TranscriberKind,
     Transcript,
     TranscriptionOptions,
+    WhisperProcess,
     duration_s,
 )
 from core.vad import SileroVad, SpeechSegment, StreamingVAD
-from core.whisper_process import MODEL_FILE, WhisperProcess
 from settings.sections import TranscribesBy
 
 T = TypeVar("T")

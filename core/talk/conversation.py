@@ -15,7 +15,7 @@ from rich.table import Table
 
 from core.audio import FloatArray, check_audible, from_pcm, read_audio, resample, write_wav
 from core.engine.engine import run_inline
-from core.errors import PictureMissingError
+from core.errors import PictureError
 from core.images import read_picture
 from core.processors.streaming import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
@@ -219,7 +219,7 @@ def read_inputs(
     if audio is not None:
         sound = read_audio(audio, max_duration_s=max_duration_s)
     if sound is None:
-        raise PictureMissingError("Give an audio file with --audio or a video with --video.")
+        raise PictureError("Give an audio file with --audio or a video with --video.")
     check_audible(sound)
     spoken = None if voice is None else read_audio(voice, max_duration_s=MAX_VOICE_S)
     return TalkInput(sound, pictures, spoken)
@@ -227,10 +227,10 @@ def read_inputs(
 
 def _read_folder(folder: Path, *, most: int) -> tuple[Image.Image, ...]:
     if not folder.is_dir():
-        raise PictureMissingError(f"There is no folder {folder}.")
+        raise PictureError(f"There is no folder {folder}.")
     names = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)
     if not names:
-        raise PictureMissingError(f"The folder {folder} holds no pictures.")
+        raise PictureError(f"The folder {folder} holds no pictures.")
     return tuple(read_picture(path) for path in names[:most])
 
 

@@ -19,7 +19,7 @@ from core.protocols.realtime_response import AUDIO_TOKENS_PER_S, SPOKEN_TOKENS_P
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.openai_errors import OpenAIError
-from core.stop_sequences import StopFilter
+from core.tools import StopFilter
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.speech import server_event, spoken
 from gateway_modules.openai.worker_request import Transcripts

@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from core.errors import OmniError, RateLimitedError, TooBigError
-from core.logging_setup import log_context
 from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
@@ -90,7 +89,7 @@ class HttpEdge:
         if OPENAI_BARE.match(scope["path"]):
             scope["path"] = f"/v1{scope['path']}"
         request_id = secrets.token_hex(REQUEST_ID_BYTES)
-        with log_context(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
             if scope["type"] == "websocket":
                 await self._socket(scope, receive, send)
             else:

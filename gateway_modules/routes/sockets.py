@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import structlog
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from core import errors
-from core.logging_setup import log_context
 from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas import queue
@@ -88,7 +88,7 @@ async def serve(
 ) -> None:
     gateway = gateway_of(websocket)
     client = gateway.access.limited_client(websocket)
-    with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
+    with structlog.contextvars.bound_contextvars(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
                 gateway.apps.check(app_of_request(kind.request_type(session_id)))

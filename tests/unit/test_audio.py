@@ -25,11 +25,8 @@ from core.audio import (
     write_wav,
 )
 from core.errors import (
-    AudioCorruptError,
     AudioEmptyError,
     AudioError,
-    AudioMissingError,
-    AudioSilentError,
     AudioTooLongError,
     NotAudioError,
     OmniError,
@@ -72,12 +69,12 @@ def test_wire_audio_is_clipped() -> None:
     ("text", "error", "sentence"),
     [
         ("", AudioEmptyError, "no samples"),
-        ("not base64!", AudioCorruptError, "Base64"),
-        ("data:audio/wav;base64,AAAA", AudioCorruptError, "Base64"),
-        ("ÄÄÄÄ", AudioCorruptError, "Base64"),
-        (base64.b64encode(bytes(6)).decode(), AudioCorruptError, "6 bytes"),
-        (encode_wire_audio(np.array([np.nan], np.float32)), AudioCorruptError, "finite"),
-        (encode_wire_audio(np.array([np.inf], np.float32)), AudioCorruptError, "finite"),
+        ("not base64!", AudioError, "Base64"),
+        ("data:audio/wav;base64,AAAA", AudioError, "Base64"),
+        ("ÄÄÄÄ", AudioError, "Base64"),
+        (base64.b64encode(bytes(6)).decode(), AudioError, "6 bytes"),
+        (encode_wire_audio(np.array([np.nan], np.float32)), AudioError, "finite"),
+        (encode_wire_audio(np.array([np.inf], np.float32)), AudioError, "finite"),
         (encode_wire_audio(np.zeros(RATE_HZ + 1, np.float32)), AudioTooLongError, "1 s"),
     ],
 )
@@ -170,17 +167,17 @@ def test_resampling() -> None:
         ("text", b"hello world " * 1_000, NotAudioError),
         ("picture", b"\x89PNG\r\n\x1a\n" + bytes(500), NotAudioError),
         ("zeros", bytes(10_000), NotAudioError),
-        ("header only", b"RIFF\x24\x00\x00\x00WAVEfmt ", AudioCorruptError),
-        ("broken mp4", b"\0\0\0\x18ftypmp42" + bytes(300), AudioCorruptError),
+        ("header only", b"RIFF\x24\x00\x00\x00WAVEfmt ", AudioError),
+        ("broken mp4", b"\0\0\0\x18ftypmp42" + bytes(300), AudioError),
         (
             "not a number",
             file_of([0.1, np.nan], RATE_HZ, format="WAV", subtype="FLOAT"),
-            AudioCorruptError,
+            AudioError,
         ),
         (
             "cut flac",
             file_of(tone(RATE_HZ, 5.0), RATE_HZ, format="FLAC")[:20_000],
-            AudioCorruptError,
+            AudioError,
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # bytes may hold the time of day
@@ -193,13 +190,14 @@ def test_what_is_no_sound_gets_one_clear_sentence(
     for source in (content, path):
         with pytest.raises(error) as caught:
             read_audio(source)
+        assert type(caught.value) is error
         assert str(caught.value).endswith("."), name
         assert str(tmp_path) not in str(caught.value)
 
 
 def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.wav", tmp_path, Path("/dev/zero")):
-        with pytest.raises(AudioMissingError):
+        with pytest.raises(AudioError, match="There is no audio file"):
             read_audio(path)
 
 
@@ -251,7 +249,7 @@ def test_padding_of_a_lossy_codec_is_cut_off_not_refused() -> None:
 
 def test_silence_is_told() -> None:
     check_audible(tone(RATE_HZ, 0.1))
-    with pytest.raises(AudioSilentError):
+    with pytest.raises(AudioError, match="silent"):
         check_audible(np.full(100, 1e-4, np.float32))
     with pytest.raises(AudioEmptyError):
         check_audible(np.zeros(0, np.float32))

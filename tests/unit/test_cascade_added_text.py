@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from core.cascade.added_text import split_suffix
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import Line
+from core.cascade.prompts import split_suffix
 from core.protocols.duplex_context import Append, Appended, Rebase
 from core.protocols.duplex_units import Speaker
 from core.schemas.duplex import Prepare

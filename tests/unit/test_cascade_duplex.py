@@ -14,7 +14,7 @@ from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView, PictureAhead
 from core.cascade.language import Line, Sampling
 from core.cascade.turn_based import SILENCE_BEFORE_S
-from core.cascade.user_turn import TURN_MAX_S, UserTurn
+from core.cascade.turns import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
 from core.images import decode_wire_picture
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult

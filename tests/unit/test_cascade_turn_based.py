@@ -334,7 +334,7 @@ def test_pieces_joined_are_the_reply(text: str) -> None:
     sentences, pieces = Sentences(), []
     for letter in text:
         pieces += sentences.add(letter)
-    assert "".join([*pieces, sentences.rest()]) == text
+    assert "".join([*pieces, sentences.rest]) == text
     assert all(len(piece) < 260 for piece in pieces)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray, resample
-from core.errors import AudioCorruptError
+from core.errors import AudioError
 from core.schemas.realtime_session import AudioFormat
 from core.serving.openai_clients import ClientSound, ReplyWriter, encoded
 
@@ -80,7 +80,7 @@ def test_silence_of_a_format_is_its_encoded_zero(kind: Any) -> None:
 def test_invalid_base64_is_refused_and_the_stream_continues() -> None:
     sound = ClientSound(AudioFormat(rate=16_000))
     sound.decode(base64.b64encode(b"\x01").decode(), 1.0)
-    with pytest.raises(AudioCorruptError):
+    with pytest.raises(AudioError):
         sound.decode("no Base64!", 1.0)
     assert len(sound.decode(base64.b64encode(b"\x02\x03\x04").decode(), 1.0)) == 2
 

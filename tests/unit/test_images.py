@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import OmniError, PictureError, PictureMissingError, PictureTooLargeError
+from core.errors import OmniError, PictureError, PictureTooLargeError
 from core.images import (
     FRAME_LIMITS,
     KEPT_PIXELS,
@@ -165,7 +165,7 @@ def test_bad_base64_is_a_picture_error() -> None:
 
 def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.png", tmp_path):
-        with pytest.raises(PictureMissingError):
+        with pytest.raises(PictureError, match="There is no picture file"):
             read_picture(path)
 
 

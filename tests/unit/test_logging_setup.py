@@ -20,7 +20,6 @@ from core.logging_setup import (
     VALUE_MAX_CHARS,
     FewRepeats,
     LogWriter,
-    log_context,
     setup_logging,
 )
 
@@ -91,7 +90,7 @@ def test_the_session_is_on_every_line_of_its_tasks_and_on_no_other(
         logging.getLogger("library").warning(name)
 
     async def session(name: str) -> None:
-        with log_context(session_id=name, request_id=f"r-{name}"):
+        with structlog.contextvars.bound_contextvars(session_id=name, request_id=f"r-{name}"):
             task = asyncio.create_task(child(name))
             await asyncio.sleep(0)
             log.info(name)
@@ -158,7 +157,7 @@ def test_a_traceback_shows_no_values(setup: Setup, stream: io.StringIO) -> None:
 
 def test_text_for_people(setup: Setup, stream: io.StringIO) -> None:
     writer = setup(json_lines=False)
-    with log_context(session_id="s-1"):
+    with structlog.contextvars.bound_contextvars(session_id="s-1"):
         structlog.stdlib.get_logger("ours").warning("slow", wait_s=2)
     writer.close()
     text = stream.getvalue()

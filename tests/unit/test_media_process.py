@@ -21,7 +21,6 @@ from core.errors import (
     NotAudioError,
     PictureError,
     PictureTooLargeError,
-    VideoError,
 )
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaProcesses
@@ -86,7 +85,7 @@ def test_what_comes_back_is_what_would_be_decoded_here(processes: MediaProcesses
     [
         (ImageContent(data="AAAA"), PictureError, "not one of"),
         (ImageContent(data="ÄÄ"), PictureError, "Base64"),
-        (VideoContent(data="AAAA"), VideoError, "not a video"),
+        (VideoContent(data="AAAA"), PictureError, "not a video"),
         (picture(17_000, 1), PictureTooLargeError, "16384"),
     ],
 )
@@ -157,10 +156,10 @@ def test_a_session_that_is_given_up_waits_for_no_decoder(
 def test_a_decoder_that_crashes_or_takes_too_long_is_the_files_fault(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    with pytest.raises(VideoError, match="could not be decoded"):
-        MediaProcesses().run("no such task", {}, [], problem=VideoError)
-    with pytest.raises(VideoError, match="longer than 0 s"):
-        MediaProcesses(wait_s=0).run("media", [], [], problem=VideoError)
+    with pytest.raises(PictureError, match="could not be decoded"):
+        MediaProcesses().run("no such task", {}, [], problem=PictureError)
+    with pytest.raises(PictureError, match="longer than 0 s"):
+        MediaProcesses(wait_s=0).run("media", [], [], problem=PictureError)
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
 

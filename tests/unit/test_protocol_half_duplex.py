@@ -12,7 +12,7 @@ from core.errors import (
     AudioError,
     ContextFullError,
     GenerationFailedError,
-    VoiceDetectorError,
+    ModelError,
 )
 from core.protocols.effects import Close, Detect, Generate, StartTimer
 from core.protocols.events import (
@@ -327,7 +327,7 @@ def test_disconnect_engine_failure_and_shutdown() -> None:
         cancel = ["Cancel"] if busy else []
         for event, told in (
             (Disconnected(), [*cancel, "Release"]),
-            (EngineFailed(VoiceDetectorError()), [*cancel, "Send(error)", "Release", "Close"]),
+            (EngineFailed(ModelError()), [*cancel, "Send(error)", "Release", "Close"]),
             (ShuttingDown(), [*cancel, "Send(error)", "Release", "Close"]),
             (Rejected(AudioError()), [*cancel, "Send(error)", "Release", "Close"]),
         ):

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from core.errors import AudioCorruptError
+from core.errors import AudioError
 from core.protocols.events import TimerName, TurnFailed
 from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS, check
@@ -292,7 +292,7 @@ def test_an_unusable_voice_is_reported_and_ignored(sample: str | None) -> None:
     scene.say("session.update", session={"audio": output})
     scene.text("Hi")
     scene.say("response.create")
-    scene.engine._unit_work = deque([TurnFailed(AudioCorruptError("No sound."))])
+    scene.engine._unit_work = deque([TurnFailed(AudioError("No sound."))])
     told = scene.make()
     if sample is None:
         assert scene.closed is not None and scene.releases == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.stop_sequences import StopFilter
+from core.tools import StopFilter
 
 texts = st.text("ab", max_size=20)
 stops = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3)

@@ -30,7 +30,7 @@ from core.protocols.machine import SessionIds
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.observers import TraceObserver
-from core.telemetry import BATCH_MAX, INSTALL, WAITING_MAX, CallIds, Tracing, open_tracing
+from core.telemetry import BATCH_MAX, INSTALL, WAITING_MAX, Tracing, call_ids, open_tracing
 from settings.sections import TelemetrySettings
 from tests.fakes.scenes import DUPLEX, Scene, audio
 from tests.source_tree import ROOT
@@ -113,13 +113,13 @@ def test_costs_never_reach_beyond_their_unit() -> None:
 
 def test_behind_a_gateway_the_call_span_is_the_gateways() -> None:
     [session] = spans_of((Opened(), 0.0), secret="s" * 32)
-    ids = CallIds.of("id_1", "s" * 32)
+    ids = call_ids("id_1", "s" * 32)
     assert (session.context.trace_id, session.parent.span_id) == (ids.trace_id, ids.span_id)
     assert session.context.span_id != ids.span_id
 
 
 def test_calls_of_one_id_have_spans_of_their_own() -> None:
-    one, other = CallIds.of("id_1", "a" * 32), CallIds.of("id_1", "b" * 32)
+    one, other = call_ids("id_1", "a" * 32), call_ids("id_1", "b" * 32)
     assert one.trace_id == other.trace_id and one.span_id != other.span_id
 
 

@@ -28,8 +28,14 @@ from core.serving.transcribers import (
     transcribe_or_error,
     transcriber_beside,
 )
-from core.transcription import DEFAULT_OPTIONS, Passage, Transcript, TranscriptionOptions
-from core.whisper_process import MODEL_FILE, WhisperProcess
+from core.transcription import (
+    DEFAULT_OPTIONS,
+    MODEL_FILE,
+    Passage,
+    Transcript,
+    TranscriptionOptions,
+    WhisperProcess,
+)
 from tests.source_tree import ROOT
 
 SECOND = np.zeros(16_000, np.float32)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core.audio import FloatArray, read_audio
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
-from core.errors import VoiceDetectorError
+from core.errors import ModelError
 from core.vad import (
     SileroVad,
     SpeechSegment,
@@ -207,15 +207,15 @@ def test_what_is_not_the_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     for content in (b"", b"garbage"):
         path.write_bytes(content)
-        with pytest.raises(VoiceDetectorError, match="cannot be loaded"):
+        with pytest.raises(ModelError, match="cannot be loaded"):
             SileroVad(path)
-    with pytest.raises(VoiceDetectorError):
+    with pytest.raises(ModelError):
         SileroVad(tmp_path / "none.onnx")
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.vad.MODEL_PACKAGE", "no_such_package")
-    with pytest.raises(VoiceDetectorError, match="pip install"):
+    with pytest.raises(ModelError, match="pip install"):
         SileroVad()
 
 

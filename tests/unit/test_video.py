@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import OmniError, PictureMissingError, PictureTooLargeError, VideoError
+from core.errors import OmniError, PictureError, PictureTooLargeError
 from core.video import read_video
 from tests.unit.media import encode_sound, encode_video, tone
 
@@ -80,13 +80,14 @@ def test_too_long() -> None:
     ],
 )
 def test_what_is_no_video_gets_one_clear_sentence(content: bytes) -> None:
-    with pytest.raises(VideoError) as caught:
+    with pytest.raises(PictureError) as caught:
         read_video(content)
+    assert type(caught.value) is PictureError
     assert str(caught.value).endswith(".")
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(PictureMissingError):
+    with pytest.raises(PictureError, match="There is no video file"):
         read_video(tmp_path / "none.mp4")
 
 

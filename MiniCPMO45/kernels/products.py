@@ -304,27 +304,38 @@ class Embedding(Quantisable, nn.Embedding):
 
 
 class JoinedWeight:
-    """The weights of linear layers with one input as one matrix, [all outputs, inputs].
+    """The parameters of linear layers with one input, joined: a matrix [all outputs, inputs].
 
     The layers keep their parameters and so their names in a state dict. Once `fuse` was called,
-    their weights are views of the matrix, which costs no memory and no copy.
+    these are views of the joined tensors, which costs no memory and no copy.
     """
 
-    def __init__(self, *linears: Linear) -> None:
+    def __init__(self, *linears: nn.Linear) -> None:
         self._linears = linears
         self._fused: list[Tensor] = []
 
     def __call__(self) -> Weight:
-        """Return the shared matrix, or with gradients enabled a copy that records them."""
-        parts = self._parts()
-        is_current = bool(self._fused) and self._fused[0].data_ptr() == parts[0][0].data_ptr()
-        joined = self._fused
-        if not is_current or torch.is_grad_enabled():
-            joined = [torch.cat(each) for each in parts]
+        """Return the matrix of layers without biases."""
+        joined = self.tensors()
         return joined[0] if len(joined) == 1 else QuantisedWeight(*joined)
 
+    def tensors(self) -> list[Tensor]:
+        """Return the weight, with the bias if there is one, or quantised values and scales.
+
+        With gradients enabled they are copies that record them.
+        """
+        # A conversion replaces the memory of the layers' parameters.
+        is_current = (
+            bool(self._fused) and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
+        )
+        if is_current and not torch.is_grad_enabled():
+            return self._fused
+        return [torch.cat(each) for each in self._parts()]
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def fuse(self) -> None:
-        """Make the layers' weights views of one matrix; idempotent."""
+        """Make the layers' parameters views of the joined tensors; again only if they are not."""
         parts = self._parts()
         if not self._fused or not all(map(_are_rows_of, self._fused, parts)):
             self._fused = [torch.cat([part.data for part in each]) for each in parts]
@@ -332,14 +343,25 @@ class JoinedWeight:
             for part, view in zip(each, joined.split([len(part) for part in each]), strict=True):
                 part.data = view
 
+    def _matrices(self) -> list[Tensor]:
+        return [
+            each.values if isinstance(each, Quantisable) and each.is_quantised else each.weight
+            for each in self._linears
+        ]
+
     def _parts(self) -> list[list[Tensor]]:
-        """The layers' weights, or their values and their scales."""
-        if self._linears[0].is_quantised:
-            return [
-                [each.values for each in self._linears],
-                [each.scales for each in self._linears],
-            ]
-        return [[each.weight for each in self._linears]]
+        """The layers' matrices, and their scales if quantised or else their biases, if any."""
+        parts, first = [self._matrices()], self._linears[0]
+        if isinstance(first, Quantisable) and first.is_quantised:
+            parts.append([each.get_buffer("scales") for each in self._linears])
+        elif first.bias is not None:
+            parts.append(
+                [
+                    torch.zeros_like(first.bias) if each.bias is None else each.bias
+                    for each in self._linears
+                ]
+            )
+        return parts
 
 
 def _are_rows_of(joined: Tensor, parts: list[Tensor]) -> bool:

@@ -205,11 +205,11 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(width, width, bias=key_bias)
         self.v_proj = nn.Linear(width, width)
         self.out_proj = nn.Linear(width, width)
-        self._fused: tuple[Tensor, Tensor] | None = None
+        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
 
     def forward(self, rows: Tensor, attention: EncoderBatch, layer: int) -> Tensor:
         """Attend among normalised rows [B, T, width]; return the residual branch."""
-        weight, bias = self._joined()
+        weight, bias = self.qkv.tensors()
         into = attention.buffer(layer)
         if into is None:
             qkv = F.linear(rows, weight, bias)
@@ -218,40 +218,11 @@ class SelfAttention(nn.Module):
             qkv = into
         return self.out_proj(attention.attend(layer, qkv))
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def fuse(self) -> None:
-        """Concatenate the three weights; the parameters become views of one tensor."""
-        if not self._is_fused():
-            self._fused = weight, bias = self._concatenated()
-            width = len(weight) // 3
-            for index, linear in enumerate((self.q_proj, self.k_proj, self.v_proj)):
-                part = slice(index * width, (index + 1) * width)
-                linear.weight.data = weight[part]
-                if linear.bias is not None:
-                    linear.bias.data = bias[part]
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        if self._fused is None or torch.is_grad_enabled() or not self._is_fused():
-            return self._concatenated()
-        return self._fused
-
-    def _is_fused(self) -> bool:
-        """Whether the parameters are still views; a conversion replaces their memory."""
-        if self._fused is None:
-            return False
-        return self._fused[0].data_ptr() == self.q_proj.weight.data_ptr()
-
-    def _concatenated(self) -> tuple[Tensor, Tensor]:
-        q, k, v = self.q_proj, self.k_proj, self.v_proj
-        key_bias = torch.zeros_like(q.bias) if k.bias is None else k.bias
-        return torch.cat((q.weight, k.weight, v.weight)), torch.cat((q.bias, key_bias, v.bias))
-
 
 def fuse_attention(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, SelfAttention):
-            part.fuse()
+            part.qkv.fuse()
 
 
 class EncoderLayer(nn.Module, ABC):

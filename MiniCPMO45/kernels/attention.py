@@ -41,16 +41,9 @@ class Span:
     mask: Tensor | None
 
 
-@dataclass(frozen=True, eq=False)
-class PlainRows:
-    """A pass in the form the plain version uses for every layer.
-
-    `cos` and `sin` are each row's rotary table, float32 [M, D]; padding belongs to no span.
-    """
-
-    cos: Tensor
-    sin: Tensor
-    spans: list[Span]
+# What the plain version reads in every layer: cos and sin of each row's position, float32 [M, D]
+# each, and the spans; padding belongs to none.
+PlainRows = tuple[Tensor, Tensor, list[Span]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +87,7 @@ class RowMap:
             cos, sin = (table.index_select(0, positions) for table in tables)
             tiles = zip(self.tile_first_row.tolist(), self.tile_rows.tolist(), strict=True)
             spans = [self._span(first, count, is_in_order) for first, count in tiles if count]
-            self._plain.append(PlainRows(cos, sin, spans))
+            self._plain.append((cos, sin, spans))
         return self._plain[0]
 
     def _span(self, first: int, count: int, is_in_order: bool) -> Span:
@@ -275,13 +268,20 @@ def attend(
         return attend_by_kernels(qkv, norms, eps, tables, rows, kv_layer, kv_scales, plan)
     # pages of one head are contiguous and can be read as a view
     is_in_order = kv_scales is None and kv_layer.stride(0) == PAGE_TOKENS * d
-    plain = rows.plain(tables, is_in_order=is_in_order)
-    queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, plain.cos, plain.sin)
+    cos, sin, spans = rows.plain(tables, is_in_order=is_in_order)
+    queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, cos, sin)
     mixed = torch.zeros_like(queries)
-    for span in plain.spans:
+    for span in spans:
         own = span.rows
         held = _extended(span, keys[own], values[own], kv_layer, kv_scales)
-        mixed[own] = _attend_span(queries[own], held, span.mask)
+        answer = F.scaled_dot_product_attention(
+            queries[own].transpose(0, 1)[None],  # [1, heads, n, D]
+            held[0][None],
+            held[1][None],
+            attn_mask=span.mask,
+            enable_gqa=queries.shape[1] != kv_heads,
+        )
+        mixed[own] = answer[0].transpose(0, 1)
     return mixed.flatten(1)  # [M, heads * D]
 
 
@@ -306,17 +306,6 @@ def _extended(
     return held.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
 
 
-def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
-    answer = F.scaled_dot_product_attention(
-        queries.transpose(0, 1)[None],  # [1, heads, n, D]
-        held[0][None],
-        held[1][None],
-        attn_mask=mask,
-        enable_gqa=queries.shape[1] != held.shape[1],
-    )
-    return answer[0].transpose(0, 1)
-
-
 def advance_runs(
     positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor
 ) -> None:
@@ -327,15 +316,8 @@ def advance_runs(
     """
     if runs_kernels(positions):
         n_rows = positions.shape[0]
-        _advance[(1,)](
-            positions,
-            tile_rows,
-            last_positions,
-            has_ended,
-            n_rows,
-            NONE=NO_POSITION,
-            BLOCK=triton.next_power_of_2(n_rows),
-        )
+        sizes = {"NONE": NO_POSITION, "BLOCK": triton.next_power_of_2(n_rows)}
+        _advance[(1,)](positions, tile_rows, last_positions, has_ended, n_rows, **sizes)
         return
     continues = (positions != NO_POSITION) & (positions < last_positions) & ~has_ended
     positions.copy_(torch.where(continues, positions + 1, NO_POSITION))

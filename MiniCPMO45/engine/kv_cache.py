@@ -91,8 +91,9 @@ class KvStore:
         self.handles: WeakSet[KvHandle] = WeakSet()
         self.page_tokens = page_tokens
         self.can_grow = can_grow
-        self.pool = self._allocate(pages, torch.int8 if has_codes else dtype)
-        self.scales = self._scales(pages) if has_codes else None
+        kind = torch.int8 if has_codes else dtype
+        self.pool = self._allocate(pages, kind, shape.head_dim)
+        self.scales = self._allocate(pages, torch.float32) if has_codes else None
         self.page_table = torch.zeros(
             (slots, -(-shape.max_position_embeddings // page_tokens)),
             dtype=torch.int32,
@@ -114,9 +115,7 @@ class KvStore:
         return 1.0 if self.can_grow else self.free_pages / self.pool.shape[1]
 
     def open(self) -> KvHandle:
-        handle = KvHandle(self)
-        self.handles.add(handle)
-        return handle
+        return KvHandle(self)
 
     def take_pages(self, count: int) -> list[int]:
         """Take free pages; raises `CacheFullError` if there are fewer."""
@@ -153,30 +152,26 @@ class KvStore:
     def _grow(self, count: int) -> None:
         held = self.pool.shape[1]
         pages = max(2 * held, held + count)
-        grown = self._allocate(pages, self.pool.dtype)
+        grown = self._allocate(pages, self.pool.dtype, self.shape.head_dim)
         grown[:, :held] = self.pool
         self.pool = grown
         if self.scales is not None:
-            scales = self._scales(pages)
+            scales = self._allocate(pages, torch.float32)
             scales[:, :held] = self.scales
             self.scales = scales
-        for page in range(held, pages):
-            heapq.heappush(self._free_pages, page)
+        self.release([], list(range(held, pages)))
 
-    def _allocate(self, pages: int, dtype: torch.dtype) -> Tensor:
-        """Allocate an empty pool; if it grows, pages in order form a contiguous view."""
-        shape = self.shape
+    def _allocate(self, pages: int, dtype: torch.dtype, *width: int) -> Tensor:
+        """Allocate an empty pool, or scales without a width.
+
+        If it grows, pages of a head in order form a contiguous view.
+        """
+        shape, rows = self.shape, (self.page_tokens, *width)
         layers, heads = shape.num_hidden_layers, shape.num_key_value_heads
-        rest = (self.page_tokens, shape.head_dim)
         if not self.can_grow:
-            return torch.zeros((layers, pages, 2, heads, *rest), dtype=dtype, device=self.device)
-        grown = torch.zeros((layers, 2, heads, pages, *rest), dtype=dtype, device=self.device)
-        return grown.permute(0, 3, 1, 2, 4, 5)
-
-    def _scales(self, pages: int) -> Tensor:
-        shape = self.shape
-        size = (shape.num_hidden_layers, pages, 2, shape.num_key_value_heads, self.page_tokens)
-        return torch.zeros(size, device=self.device)
+            return torch.zeros((layers, pages, 2, heads, *rows), dtype=dtype, device=self.device)
+        grown = torch.zeros((layers, 2, heads, pages, *rows), dtype=dtype, device=self.device)
+        return grown.movedim(3, 1)
 
 
 class KvHandle:
@@ -190,6 +185,7 @@ class KvHandle:
         self.length = 0
         self._slots: list[int] = []  # none or one
         self._pages: list[int] = []
+        store.handles.add(self)
         weakref.finalize(self, store.release, self._slots, self._pages).atexit = False
 
     @property
@@ -269,7 +265,8 @@ class KvHandle:
         for index, new in enumerate((moved.keys, moved.values)):
             into = self.store.pool[:, :, index]
             into[:, pages, :, offsets] = new.permute(2, 0, 1, 3)
-        if self.store.scales is not None and moved.scales is not None:
+        if moved.scales is not None:
+            assert self.store.scales is not None
             self.store.scales[:, pages, :, :, offsets] = moved.scales.permute(3, 1, 0, 2)
         self.length += count
 

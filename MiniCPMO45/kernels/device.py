@@ -180,15 +180,11 @@ class Capturable(Generic[T]):
         assert self._function is not None, "there is work"
         return self._function()
 
-    def warm_up(self) -> None:
-        """Run the work once eagerly, which compiles kernels and initialises libraries."""
-        self._work()
-
     def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Capture the work, which also runs once with the current inputs."""
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.warm_up()  # libraries are initialised per thread
+            self._work()  # libraries are initialised per thread
         torch.cuda.current_stream().wait_stream(stream)
         # Captured products then use a cuBLAS workspace of the pool, which is never freed before it.
         torch._C._cuda_clearCublasWorkspaces()
@@ -230,7 +226,7 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
         with torch.cuda.stream(stream):
             for piece in family:
                 start = time.perf_counter()
-                piece.warm_up()
+                piece._work()
                 seconds = time.perf_counter() - start
                 if seconds > SLOW_WARM_UP_S:
                     logger.info("warmed up %s in %.1f s", piece.name, seconds)

@@ -12,7 +12,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -287,7 +286,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, tuple[UnitInputs, Capturable[Tensor]]] = {}
+        self._passes: dict[int, UnitPass] = {}
         self._voices: OrderedDict[bytes, list[Tensor]] = OrderedDict()
         fuse_attention(encoder)
         if is_on_card:
@@ -343,14 +342,21 @@ class AudioEmbedder:
             ValueError: a cache appears twice, or a unit is too short or too long; the caches are
                 unchanged.
         """
-        _check(items)
+        if len({id(item.cache) for item in items}) < len(items):
+            raise ValueError("two units of one stream in a batch")
+        for item in items:
+            n_frames = item.mel.shape[1]
+            if item.n_new < 1:
+                raise ValueError(f"{n_frames} mel frames are only context")
+            if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
+                raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
         embedded: list[Tensor] = []
         for start in range(0, len(items), ROWS[-1]):
             embedded += self._feed(items[start : start + ROWS[-1]])
         return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n_rows)[1] for n_rows in sorted(rows, reverse=True)]
+        return [self._pass(n_rows) for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
@@ -358,12 +364,12 @@ class AudioEmbedder:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
-        inputs, work = self._pass(n_rows)
+        unit = self._pass(n_rows)
         try:
-            inputs.load(items)
-            rows = work.run() if self._has_fixed else self._embed(inputs)
+            unit.load(items)
+            rows = unit.run()
         finally:
-            inputs.release()
+            unit.table.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
@@ -373,45 +379,29 @@ class AudioEmbedder:
             for of_one, count in zip(rows, counts, strict=True)
         ]
 
-    def _embed(self, inputs: UnitInputs) -> Tensor:
-        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
-        attention = inputs.attention()
-        rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
-        attention.store()
-        return pool(rows, self.pool_step)
-
-    def _pass(self, n_rows: int) -> tuple[UnitInputs, Capturable[Tensor]]:
-        """Return the static inputs of a pass and its work."""
+    def _pass(self, n_rows: int) -> UnitPass:
         if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # they are reused
-                inputs = UnitInputs(self.encoder, n_rows)
-            work = Capturable(f"audio encoder, {n_rows}", partial(self._embed, inputs))
-            self._passes[n_rows] = inputs, work
+            with torch.inference_mode(False), torch.no_grad():  # it is reused
+                self._passes[n_rows] = UnitPass(self, n_rows)
         return self._passes[n_rows]
 
 
-def _check(items: Sequence[EncodeStream]) -> None:
-    if len({id(item.cache) for item in items}) < len(items):
-        raise ValueError("two units of one stream in a batch")
-    for item in items:
-        n_frames = item.mel.shape[1]
-        if item.n_new < 1:
-            raise ValueError(f"{n_frames} mel frames are only context")
-        if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
-            raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
+class UnitPass(Capturable[Tensor]):
+    """A pass over a unit of each of at most S streams, with static inputs.
 
+    It extends their caches; its result is [S, frames // pool_step, llm_width].
+    """
 
-class UnitInputs:
-    """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
-
-    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
+    def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
+        super().__init__(f"audio encoder, {n_rows}")
+        self._embedder, encoder = embedder, embedder.encoder
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
-        self._table = StreamTable(n_rows, sizes, like.device)
+        self.table = StreamTable(n_rows, sizes, like.device)
         self._mels = Staging(n_rows, N_MELS * UNIT_FRAMES, like.device, torch.float32)
-        self._cache = StreamCache(self._table, "kv", "n_new", heads)
-        self.mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
+        self._cache = StreamCache(self.table, "kv", "n_new", heads)
+        self._mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
         self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
@@ -419,9 +409,9 @@ class UnitInputs:
 
     def load(self, items: Sequence[EncodeStream]) -> None:
         """Write the inputs of units; their caches have the capacity for them."""
-        host, n = self._table.on_host(), len(items)
+        host, n = self.table.on_host(), len(items)
         mel_frame, frame = np.arange(UNIT_FRAMES), np.arange(UNIT_NEW)
-        spare = len(self._table.rows) - n
+        spare = len(self.table.rows) - n
         facts = [
             (each.padding, each.mel.shape[1], each.cache.length, each.n_new) for each in items
         ] + [(0, 0, 0, UNIT_NEW)] * spare
@@ -434,7 +424,7 @@ class UnitInputs:
         host["kv targets"][n:] = DROPPED
         memory = [item.cache.kv for item in items] + [self._dummy] * spare
         host["kv capacity"][:, 0] = [each.shape[3] for each in memory]
-        self._table.upload({"kv address": memory})
+        self.table.upload({"kv address": memory})
         if items:
             mels = [
                 each.mel
@@ -443,19 +433,16 @@ class UnitInputs:
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
             self._mels.begin()
-            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self.mel.shape[1:]))
+            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self._mel.shape[1:]))
             self._mels.send()
 
-    def release(self) -> None:
-        """Release the caches of the last `load`."""
-        self._table.release()
-
-    def attention(self) -> StreamAttention:
-        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
-
-    def batch(self, attention: StreamAttention) -> AudioBatch:
-        table = self._table
-        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
+    def _work(self) -> Tensor:
+        table, embedder = self.table, self._embedder
+        attention = StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
+        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
+        rows = embedder.projection(embedder.encoder(self._mel, batch))
+        stream_memory.store_entries(attention.new, self._cache, 0)
+        return pool(rows, embedder.pool_step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -473,6 +460,3 @@ class StreamAttention:
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         return stream_memory.attend(qkv, None, self.cache, layer)
-
-    def store(self) -> None:
-        stream_memory.store_entries(self.new, self.cache, 0)

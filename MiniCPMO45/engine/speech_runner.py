@@ -37,7 +37,7 @@ from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import CODE_FORMAT, NO_CODE, PENALTY_WINDOW, CodeWords
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
-from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
 STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which wait for the device
@@ -176,7 +176,7 @@ class CodePass:
         self._draw(self._tts.model(embedded, self.packed.batch()))
 
     def _draw(self, hidden: Tensor) -> None:
-        logits = norm_linear(hidden, None, 0.0, self._head)
+        logits = multiply(hidden, self._head)
         self._codes.copy_(self.sampler.choose(logits))
 
 
@@ -242,7 +242,7 @@ class SpeechRunner:
         n_rows = len(rows.ids)
         while len(codes) < request.count:
             self._start([rows], hidden)
-            logits = norm_linear(hidden, None, 0.0, self.head)[0].float()
+            logits = multiply(hidden, self.head)[0].float()
             recent, may_end = [*request.recent, *codes], len(codes) >= request.least
             try:
                 code = request.rule.choose(

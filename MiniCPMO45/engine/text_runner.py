@@ -31,7 +31,7 @@ from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, d
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back
-from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -178,7 +178,7 @@ class HeadPass:
         self._weight = llm.lm_head.stored
 
     def score(self, hidden: Tensor) -> Scores:
-        logits = norm_linear(hidden, None, 0.0, self._weight)
+        logits = multiply(hidden, self._weight)
         return Scores(hidden, logits, self.sampler.choose(logits))
 
 

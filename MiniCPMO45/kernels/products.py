@@ -118,33 +118,20 @@ def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tens
     return values, scales
 
 
-def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
-    """Multiply contiguous rows [M, K], normalised first if there is a norm: [M, N]."""
-    return _multiply(x, norm_weight, eps, weight)
-
-
-def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> Tensor:
-    """Return silu(n @ gate.T) * (n @ up.T), [M, F], of the normalised, contiguous rows n [M, K].
-
-    The first F rows of `gate_up` [2F, K] are the gate.
-    """
-    return _multiply(x, norm_weight, eps, gate_up, is_gated=True)
-
-
-def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
-    """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
-    return _multiply(x, None, 0.0, weight, residual)
-
-
-def _multiply(
+def multiply(
     x: Tensor,
-    norm: Tensor | None,
-    eps: float,
     weight: Weight,
-    residual: Tensor | None = None,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
     *,
+    residual: Tensor | None = None,
     is_gated: bool = False,
 ) -> Tensor:
+    """Multiply contiguous rows x [M, K], normalised first if there is a norm [K]: [M, N].
+
+    The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
+    residual [M, N] is added; then there is no norm.
+    """
     if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
         values, scales = scale_rows(x, norm, eps)
         return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
@@ -155,7 +142,7 @@ def _multiply(
     normed = x if norm is None else rms_norm(x, norm, eps)
     if plan is not None:
         return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = dense(weight, x.dtype)
+    matrix = unpacked(weight, x.dtype)
     if residual is not None:
         if by_kernel:
             return torch.addmm(residual, x, matrix.t())
@@ -194,11 +181,6 @@ def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
 def lay_out_windows(conv: nn.Conv1d) -> None:
     """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
     conv.weight.data = conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """Return the dense matrix [outputs, inputs], dequantised if necessary."""
-    return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
@@ -240,19 +222,15 @@ class Rope:
         if start == target:
             return keys
         offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
-        return _turned(keys, *self.tables(offset, torch.float32))
+        return rotate(keys, *self.tables(offset, torch.float32))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate heads [M, heads, D] by float32 tables [M, D] with one rounding at the end."""
-    return _turned(x, cos[:, None], sin[:, None])
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads [M, heads, D] by float32 tables [M or 1, D] with one rounding at the end."""
     wide = x.float()
     first, second = wide.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return (wide * cos + turned * sin).to(x.dtype)
+    return (wide * cos[:, None] + turned * sin[:, None]).to(x.dtype)
 
 
 class Quantisable(nn.Module):
@@ -288,7 +266,7 @@ class Linear(Quantisable, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [M, inputs] to [M, outputs]."""
         if self.is_quantised:
-            return norm_linear(x, None, 0.0, self.stored)
+            return multiply(x, self.stored)
         return F.linear(x, self.weight)
 
 

@@ -25,9 +25,15 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.packed_products import multiply_packed_row, multiply_packed_rows
 from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, scaled_plan
-from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, Weight, unpacked
+from MiniCPMO45.kernels.quantised import (
+    PLACES,
+    QuantisedWeight,
+    Weight,
+    multiply_packed_row,
+    multiply_packed_rows,
+    unpacked,
+)
 
 LOADED_BYTES = 16  # per load of a thread
 

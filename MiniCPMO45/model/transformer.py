@@ -24,9 +24,7 @@ from MiniCPMO45.kernels.products import (
     Embedding,
     JoinedWeight,
     Linear,
-    linear_add,
-    norm_linear,
-    norm_swiglu,
+    multiply,
     rms_norm,
 )
 from MiniCPMO45.kernels.stream_norms import gated_norm
@@ -94,11 +92,11 @@ class DecoderLayer(nn.Module):
         """Map rows [M, width] to [M, width]; attention goes through the batch."""
         attention, mlp = self.self_attn, self.mlp
         before, after = self.input_layernorm, self.post_attention_layernorm
-        qkv = norm_linear(rows, before.weight, before.eps, attention.qkv())
+        qkv = multiply(rows, attention.qkv(), before.weight, before.eps)
         mixed = batch.attend(layer, qkv, attention.norms)
-        rows = linear_add(mixed, attention.o_proj.stored, rows)
-        inner = norm_swiglu(rows, after.weight, after.eps, mlp.gate_up())
-        return linear_add(inner, mlp.down_proj.stored, rows)
+        rows = multiply(mixed, attention.o_proj.stored, residual=rows)
+        inner = multiply(rows, mlp.gate_up(), after.weight, after.eps, is_gated=True)
+        return multiply(inner, mlp.down_proj.stored, residual=rows)
 
 
 class Decoder(nn.Module):

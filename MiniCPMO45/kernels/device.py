@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
-
 # Without a card only Triton's interpreter runs kernels; importing the compiler wastes memory.
 HAS_TRITON = find_spec("triton") is not None and (
     torch.cuda.is_available() or "TRITON_INTERPRET" in os.environ
@@ -323,15 +321,7 @@ def read_back(values: Tensor) -> Tensor:
     return host
 
 
-SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
-KERNEL_BYTES = 550_000_000  # of compiled kernels and graphs
-GRAPH_BYTES_EACH = 190_000_000  # of a conversation in the largest passes
-TEXT_SHARE = 0.55  # of the memory free after loading the weights, without those
-SPEECH_SHARE = 0.1
-SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer prefixes take several passes
-FEWEST_PAGES = 16  # of a pool; that of a CPU grows
 SMALL_CARD_BYTES = 12_000_000_000  # below this much, memory is worth more than time
-SMALL_CARD_ROWS = 512  # of a prefill pass there
 
 
 def is_small_card(device: torch.device | int) -> bool:
@@ -359,22 +349,3 @@ class CardMemory:
         """
         left = now.free_bytes + now.unused_bytes - self.unused_bytes
         return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
-
-
-def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
-    """Return the tokens to allocate caches for, leaving memory for other workers on the card.
-
-    A single conversation may use every position; beyond that each counts `tokens_each`.
-    """
-    positions = shape.max_position_embeddings
-    return max(conversations * min(tokens_each, positions), positions)
-
-
-def use_device(device: torch.device, conversations: int) -> int:
-    """Make the device current for this thread and return its free bytes, without the graphs'."""
-    if device.type != "cuda":
-        return 0
-    torch.cuda.set_device(device)
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(free - KERNEL_BYTES - GRAPH_BYTES_EACH * conversations, 0)

@@ -20,12 +20,8 @@ SNAKE_EPS = 1e-9
 SNAKE_BLOCK = 512  # values of one program
 
 
-@dataclass(frozen=True)
-class Activation:
-    """A Snake with `alpha`, float32 [C], or a leaky ReLU, before the next convolution."""
-
-    alpha: Tensor | None = None
-    slope: float = 0.0
+# Before the next convolution: a Snake with alpha, float32 [C], or a leaky ReLU with a slope.
+Activation = Tensor | float
 
 
 def inside(x: Tensor, lengths: Tensor) -> Tensor:
@@ -258,8 +254,10 @@ def convolve(
         total = total * factor
     if activation is None:
         return total, x.new_empty(0)
-    alpha, slope = activation.alpha, activation.slope
-    active = F.leaky_relu(total, slope) if alpha is None else snake(total, alpha)
+    if isinstance(activation, Tensor):
+        active = snake(total, activation)
+    else:
+        active = F.leaky_relu(total, activation)
     active = active * inside(active, lengths)
     return total if wants_sum else total.new_empty(0), active.to(x.dtype)
 
@@ -326,7 +324,7 @@ def _launch_convolve(
     n_out = layer.weight.shape[1]
     shape = (n_streams, n_frames, n_out)
     total = torch.empty(shape if wants_sum else (0,), dtype=torch.float32, device=x.device)
-    active = torch.empty(shape if activation else (0,), dtype=x.dtype, device=x.device)
+    active = torch.empty((0,) if activation is None else shape, dtype=x.dtype, device=x.device)
     frames, channels = _blocks(n_streams * n_frames, n_out)
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
@@ -339,7 +337,7 @@ def _launch_convolve(
         *(x,) * (MOST_ADDED - len(added)),
         total,
         active,
-        layer.bias if activation is None or activation.alpha is None else activation.alpha,
+        activation if isinstance(activation, Tensor) else layer.bias,
         lengths,
         lengths.stride(0),
         n_frames,
@@ -348,12 +346,12 @@ def _launch_convolve(
         n_in,
         n_out,
         factor,
-        0.0 if activation is None else activation.slope,
+        activation if isinstance(activation, float) else 0.0,
         SNAKE_EPS,
         N_ADDED=len(added),
         HAS_SUM=wants_sum,
-        HAS_SNAKE=activation is not None and activation.alpha is not None,
-        HAS_LEAKY=activation is not None and activation.alpha is None,
+        HAS_SNAKE=isinstance(activation, Tensor),
+        HAS_LEAKY=isinstance(activation, float),
         PRECISION="ieee",
         FRAMES=frames,
         CHANNELS=channels,

@@ -71,7 +71,11 @@ class StreamTable:
 
         `memory` holds one tensor per row for each field that takes addresses.
         """
-        self._check_owner()
+        device = self.rows.device
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        uploading = (threading.get_ident(), stream)
+        self._owner = self._owner or uploading
+        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
         self.memory = dict(memory)
         for name, tensors in memory.items():
             addresses = np.array([tensor.data_ptr() for tensor in tensors])
@@ -81,13 +85,6 @@ class StreamTable:
     def release(self) -> None:
         """Drop the tensors after the launch, so that a closed stream's memory is freed."""
         self.memory = {}
-
-    def _check_owner(self) -> None:
-        device = self.rows.device
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        uploading = (threading.get_ident(), stream)
-        self._owner = self._owner or uploading
-        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
 
 
 @dataclass(frozen=True)

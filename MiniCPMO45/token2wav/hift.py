@@ -18,7 +18,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 from MiniCPMO45.kernels.convolutions import (
-    Activation,
     Convolution,
     ExactConvolution,
     Upsampling,
@@ -81,12 +80,12 @@ class ResBlock(nn.Module):
         """Run all but the last convolution; return its residual and its input."""
         pairs = list(zip(self.convs1, self.activations2, self.convs2, strict=True))
         for index, (first, inner, second) in enumerate(pairs):
-            between = Activation(alpha=cast(Snake, inner).alpha)
+            between = cast(Snake, inner).alpha
             _, y = convolve(
                 y, cast(Convolution, first), lengths, activation=between, wants_sum=False
             )
             if index < len(pairs) - 1:
-                following = Activation(alpha=cast(Snake, self.activations1[index + 1]).alpha)
+                following = cast(Snake, self.activations1[index + 1]).alpha
                 x, y = convolve(
                     y, cast(Convolution, second), lengths, added=(x,), activation=following
                 )
@@ -264,7 +263,7 @@ class HiFT(nn.Module):
         alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
         x, branches = branch(source, upsampled, alphas, lengths, self.dtype)
         is_last = stage == len(self.ups) - 1
-        following = Activation(slope=LAST_LEAKY_SLOPE if is_last else config.lrelu_slope)
+        following = LAST_LEAKY_SLOPE if is_last else config.lrelu_slope
         *blocks, last = self._blocks_of(stage)
         works: list[Callable[[], Any]] = [
             partial(block, x, y, lengths) for block, y in zip(blocks, branches, strict=False)

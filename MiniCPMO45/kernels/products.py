@@ -47,9 +47,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
     if not runs_kernels(x):
         return normalise(x, weight, eps)
-    out = torch.empty_like(x)
-    _launch(x, weight, eps, out, None)
-    return out
+    return _launch(x, weight, eps, torch.empty_like(x), None)
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -87,7 +85,7 @@ def _normalise_row(
 
 def _launch(
     x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
-) -> None:
+) -> Tensor:
     count, k = x.shape
     _normalise_row[(count,)](
         x,
@@ -102,6 +100,7 @@ def _launch(
         num_warps=NORM_WARPS,
         **dependent_launch(x),
     )
+    return out
 
 
 def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -112,10 +111,8 @@ def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tens
     """
     if not runs_kernels(x):
         return scale_each_row((x if norm is None else normalise(x, norm, eps)).float(), Scheme.FP8)
-    values = torch.empty_like(x, dtype=DTYPES[Scheme.FP8])
     scales = x.new_empty(len(x), dtype=torch.float32)
-    _launch(x, norm, eps, values, scales)
-    return values, scales
+    return _launch(x, norm, eps, torch.empty_like(x, dtype=DTYPES[Scheme.FP8]), scales), scales
 
 
 def multiply(

@@ -25,7 +25,7 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, scaled_plan
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan, scaled_plan
 from MiniCPMO45.kernels.quantised import (
     PLACES,
     QuantisedWeight,
@@ -140,14 +140,7 @@ def multiply_row(
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(1, n)
     grid = (triton.cdiv(n, plan.block_n),)
-    options = {
-        "HAS_NORM": norm is not None,
-        "HAS_GATE": is_gated,
-        "HAS_RESIDUAL": residual is not None,
-        "BLOCK_N": plan.block_n,
-        "num_warps": plan.warps,
-        **dependent_launch(x),
-    }
+    options = _options(x, residual, plan, is_gated=is_gated, HAS_NORM=norm is not None)
     values, scales = _stored(weight)
     tensors = (x, norm, values, scales, residual, out)
     if isinstance(weight, QuantisedWeight) and weight.is_packed:
@@ -167,6 +160,15 @@ def multiply_row(
         **options,
     )
     return out
+
+
+def _options(
+    x: Tensor, residual: Tensor | None, plan: Plan, *, is_gated: bool, **others: int
+) -> dict[str, int]:
+    """Return the options of every launch of a plan, with others."""
+    flags = {"HAS_GATE": is_gated, "HAS_RESIDUAL": residual is not None}
+    sizes = {"BLOCK_N": plan.block_n, "num_warps": plan.warps}
+    return {**flags, **sizes, **dependent_launch(x), **others}
 
 
 def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
@@ -253,14 +255,7 @@ def multiply_rows(
     out = x.new_empty(count, n, dtype=dtype)
     block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
     grid = (triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))
-    options = {
-        "HAS_GATE": is_gated,
-        "HAS_RESIDUAL": residual is not None,
-        "BLOCK_M": block_m,
-        "BLOCK_N": plan.block_n,
-        "num_warps": plan.warps,
-        **dependent_launch(x),
-    }
+    options = _options(x, residual, plan, is_gated=is_gated, BLOCK_M=block_m)
     values, scales = _stored(weight)
     if isinstance(weight, QuantisedWeight) and weight.is_packed:
         # The groups of the weight have the size of the plan's `block_k`.

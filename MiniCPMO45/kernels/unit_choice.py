@@ -300,33 +300,24 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     tokens, counts = logits.new_empty(2, rows, blocks, dtype=torch.int32)
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
+    scanned = (adjusted, largest, tops, tokens, sums, counts)
     layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
+    layout |= dependent_launch(logits)
     _scan[(blocks, rows)](
         logits,
         words,
         is_forbidden.view(torch.int8),
-        adjusted,
-        largest,
-        tops,
-        tokens,
-        sums,
-        counts,
+        *scanned,
         vocabulary,
         N_WORDS=N_WORDS,
         RECENT=MOST_RECENT,
         num_warps=SCAN_WARPS,
-        **dependent_launch(logits),
         **layout,
     )
     _choose[(rows,)](
         logits,
         words,
-        adjusted,
-        largest,
-        tops,
-        tokens,
-        sums,
-        counts,
+        *scanned,
         groups,
         out,
         vocabulary,
@@ -337,7 +328,6 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         FEW=FEW_GROUPS,
         NO_TOKEN=NO_TOKEN,
         num_warps=CHOICE_WARPS,
-        **dependent_launch(logits),
         **layout,
     )
     return out

@@ -346,18 +346,12 @@ MOST_SEQUENCES = DECODE_BUCKETS[-1]
 
 @dataclass(frozen=True, eq=False)
 class FedRows:
-    """Consecutive new rows of one conversation.
-
-    Attributes:
-        ids: id of each row; 0 for a vector.
-        vectors: (index of the first row, [n, width]) of each run of vectors.
-        offset: preceding rows of the conversation that are not in the cache yet.
-    """
+    """Consecutive new rows of one conversation."""
 
     kv: KvHandle
-    ids: Sequence[int]
-    vectors: Sequence[tuple[int, Tensor]] = ()
-    offset: int = 0
+    ids: Sequence[int]  # 0 for a vector
+    vectors: Sequence[tuple[int, Tensor]] = ()  # index of the first row and [n, width] of each run
+    offset: int = 0  # preceding rows of the conversation that are not in the cache yet
     has_last: bool = True
 
     def split(self, count: int) -> tuple[FedRows, FedRows]:

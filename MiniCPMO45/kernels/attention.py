@@ -28,17 +28,12 @@ NO_POSITION = -1
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Consecutive rows of one sequence and the keys they may attend to.
-
-    Attributes:
-        pages: pages of these tokens, in order; a slice if they are contiguous.
-        mask: bool [rows, length], True where a row may attend; None if a single row sees all.
-    """
+    """Consecutive rows of one sequence and the keys they may attend to."""
 
     rows: slice
     length: int
-    pages: slice | Tensor
-    mask: Tensor | None
+    pages: slice | Tensor  # of these tokens, in order; a slice if they are contiguous
+    mask: Tensor | None  # bool [rows, length], True where a row may attend; None if one sees all
 
 
 # What the plain version reads in every layer: cos and sin of each row's position, float32 [M, D]
@@ -52,24 +47,16 @@ class RowMap:
 
     All tensors are int32 on the device of the rows and keep their shape and address for the life of
     a captured graph; their contents may change between replays. A row may attend to the keys at
-    positions 0 up to its own. Padding rows belong to no tile.
-
-    Attributes:
-        positions: [M] position of each row in its sequence; NO_POSITION marks padding.
-        sequences: [M] row of `page_table` that holds the row's sequence; any valid one for padding.
-        page_table: [S, max_pages] page of each PAGE_TOKENS positions of a sequence.
-        tile_first_row: [T] first row of each tile.
-        tile_rows: [T] consecutive rows of one sequence in the tile, at consecutive positions, at
-            most `rows_per_tile`; 0 marks padding.
-        rows_per_tile: 1 where every sequence brings one row, else a power of two.
+    positions 0 up to its own. A tile is consecutive rows of one sequence at consecutive positions,
+    at most `rows_per_tile`. Padding rows belong to no tile.
     """
 
-    positions: Tensor
-    sequences: Tensor
-    page_table: Tensor
-    tile_first_row: Tensor
-    tile_rows: Tensor
-    rows_per_tile: int
+    positions: Tensor  # [M] of each row in its sequence; NO_POSITION marks padding
+    sequences: Tensor  # [M] row of `page_table` that holds the row's sequence; any for padding
+    page_table: Tensor  # [S, max_pages] page of each PAGE_TOKENS positions of a sequence
+    tile_first_row: Tensor  # [T]
+    tile_rows: Tensor  # [T] number of rows; 0 marks padding
+    rows_per_tile: int  # 1 where every sequence brings one row, else a power of two
     _plain: list[PlainRows] = field(default_factory=list, repr=False)
 
     def fresh(self) -> RowMap:
@@ -110,17 +97,12 @@ MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of t
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Launch parameters of attention.
+    """Launch parameters of attention."""
 
-    Attributes:
-        splits: ranges that a tile's keys are split into, a power of two.
-        early_pages: pages of a split prefetched before the rows are awaited; decoding only.
-    """
-
-    splits: int
+    splits: int  # ranges that a tile's keys are split into, a power of two
     warps: int
     stages: int
-    early_pages: int = 0
+    early_pages: int = 0  # of a split, prefetched before the rows are awaited; decoding only
 
 
 def attend_by_kernels(

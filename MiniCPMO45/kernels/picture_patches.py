@@ -38,16 +38,11 @@ BLOCK = 1024  # values of one program
 
 @dataclass(frozen=True, eq=False)
 class AxisWeights:
-    """Resampling windows of one axis.
+    """Resampling windows of one axis."""
 
-    Attributes:
-        first: int32 [result], first source pixel of each window.
-        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window's end.
-    """
-
-    first: Tensor
-    weights: Tensor
-    bounds: np.ndarray  # first and last source pixel + 1 of each window, int64 [result, 2]
+    first: Tensor  # int32 [result], first source pixel of each window
+    weights: Tensor  # int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window
+    bounds: np.ndarray  # int64 [result, 2], first source pixel of each window and that behind it
 
 
 @lru_cache(maxsize=CACHED_AXES)

@@ -41,10 +41,9 @@ ELEMENTS_AT_ONCE = 2**24  # quantised at a time, which bounds the temporary memo
 class QuantisedWeight:
     """A quantised matrix [outputs, inputs].
 
-    Attributes:
-        values: float8_e4m3fn or int8 [outputs, inputs]; or int32 [outputs, inputs / 8]: the words
-            of a group hold its first values at their lowest four bits, the next at the next four.
-        scales: float32 [outputs], or bfloat16 [outputs, inputs / group] with int32 values.
+    Values are float8_e4m3fn or int8 [outputs, inputs], with scales float32 [outputs]; or int32
+    [outputs, inputs / 8] with scales bfloat16 [outputs, inputs / group]: the words of a group hold
+    its first values at their lowest four bits, the next at the next four.
     """
 
     values: Tensor

@@ -92,15 +92,11 @@ class StreamCache:
     """One kind of attention cache of a table's streams.
 
     A stream's cache is [layers, group, heads, capacity, 2 * d]; an entry is a key and its value.
-
-    Attributes:
-        name: prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`.
-        n_new: name of the field with the number of new entries.
     """
 
     table: StreamTable
-    name: str
-    n_new: str
+    name: str  # prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`
+    n_new: str  # name of the field with the number of new entries
     heads: int
 
     @staticmethod

@@ -49,19 +49,12 @@ FIRST_CAPACITY_FRAMES = 100  # two units; doubled on demand
 
 @dataclass(frozen=True, eq=False)
 class AudioBatch:
-    """Masks and positions of a batch of B clips or units.
+    """Masks and positions of a batch of B clips or units."""
 
-    Attributes:
-        is_sound: 1 at mel frames and 0 at padding [B, f]; None without padding.
-        context: leading encoder frames, dropped after the convolutions.
-        positions: int64 [B, T] or [T], positions of the T encoder frames after the context.
-        attention: self-attention among these.
-    """
-
-    is_sound: Tensor | None
-    context: int
-    positions: Tensor
-    attention: EncoderBatch
+    is_sound: Tensor | None  # [B, f], 1 at mel frames and 0 at padding; None without padding
+    context: int  # leading encoder frames, dropped after the convolutions
+    positions: Tensor  # int64 [B, T] or [T], of the T encoder frames after the context
+    attention: EncoderBatch  # among these
 
 
 class AudioLayer(EncoderLayer):
@@ -167,14 +160,11 @@ def pool(rows: Tensor, step: int = POOL_STEP) -> Tensor:
 class AudioCache:
     """KV cache of one stream.
 
-    Attributes:
-        kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a frame side by side, the
-            layout of `stream_memory.StreamCache`.
-        length: encoder frames cached, 50 per second.
+    Key and value of a frame are side by side, the layout of `stream_memory.StreamCache`.
     """
 
-    kv: Tensor
-    length: int
+    kv: Tensor  # [layers, 1, heads, capacity, 2 * head_dim]
+    length: int  # encoder frames cached, 50 per second
     max_frames: int
 
     def clone(self) -> AudioCache:
@@ -224,15 +214,10 @@ def new_audio_cache(
 
 @dataclass(frozen=True, eq=False)
 class EncodeStream:
-    """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden].
+    """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden]."""
 
-    Attributes:
-        mel: [80, frames] with two context frames on both sides, except on the left of the first.
-        cache: the stream's KV cache; grows by `n_new` frames.
-    """
-
-    mel: Tensor
-    cache: AudioCache
+    mel: Tensor  # [80, frames] with two context frames on both sides, the first only on the right
+    cache: AudioCache  # grows by `n_new` frames
     is_first: bool = False
 
     @property

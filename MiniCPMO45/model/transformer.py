@@ -178,14 +178,10 @@ class EncoderBatch(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseAttention:
-    """Attention of every row to the rows of its batch item that a mask allows.
-
-    Attributes:
-        mask: bool, broadcast to [B, heads, T, T], True where attention is allowed; or None.
-    """
+    """Attention of every row to the rows of its batch item that a mask allows."""
 
     heads: int
-    mask: Tensor | None
+    mask: Tensor | None  # bool, broadcast to [B, heads, T, T], True where attention is allowed
 
     def buffer(self, layer: int) -> None:
         """No buffer."""

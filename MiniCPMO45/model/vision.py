@@ -46,20 +46,13 @@ CACHED_TABLES = 32
 
 @dataclass(frozen=True, eq=False)
 class PatchGrid:
-    """Patch coordinates of a batch of B slices, padded to L patches; cached and read-only.
+    """Patch coordinates of a batch of B slices, padded to L patches; cached and read-only."""
 
-    Attributes:
-        ids: int64 [B, L], index into the tower's position table, 0 in the padding.
-        rows, cols: int64 [B, L], coordinates inside the slice.
-        mask: bool [B, 1, 1, L], True at patches; None without padding.
-        codes: [longest side or more, H / 2], sin-cos codes for the resampler of width H.
-    """
-
-    ids: Tensor
-    rows: Tensor
-    cols: Tensor
-    mask: Tensor | None
-    codes: Tensor
+    ids: Tensor  # int64 [B, L], index into the tower's position table, 0 in the padding
+    rows: Tensor  # int64 [B, L], inside the slice
+    cols: Tensor  # int64 [B, L], inside the slice
+    mask: Tensor | None  # bool [B, 1, 1, L], True at patches; None without padding
+    codes: Tensor  # [longest side or more, H / 2], sin-cos codes for the resampler of width H
 
 
 def patch_grid(

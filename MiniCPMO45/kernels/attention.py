@@ -206,10 +206,8 @@ def rotated_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split a layer's projections into heads; normalise and rotate queries and keys.
 
-    `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D].
-
-    Returns:
-        Queries [M, H, D], keys and values [M, KVH, D].
+    `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D]. The results are
+    queries [M, H, D], keys and values [M, KVH, D].
     """
     heads = qkv.unflatten(-1, (-1, cos.shape[-1]))
     count = heads.shape[1] - 2 * kv_heads
@@ -235,10 +233,8 @@ def attend(
     `qkv` is [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head; `tables` are
     cos and sin by position, float32 [P, D] each. Rows are written into `kv_layer` [pages, 2, KVH,
     PAGE_TOKENS, D], one layer of the pool; entries never written may have any value. For int8
-    codes, `kv_scales` has the same shape without D, see `cached_rows`.
-
-    Returns:
-        [M, H * D] in the dtype of `qkv`; zeros for padding rows.
+    codes, `kv_scales` has the same shape without D, see `cached_rows`. The result is [M, H * D] in
+    the dtype of `qkv`; zeros for padding rows.
 
     Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
     """

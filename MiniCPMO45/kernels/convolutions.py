@@ -58,10 +58,8 @@ def branch(
     """Add the upsampled signal and apply the Snake of every block that follows.
 
     `x` is float32 [S, T, C], and a kernel adds to it in place. `upsampled` is [S, T or T - 1, C]:
-    one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C].
-
-    Returns:
-        The sum; and the activated signal of each block [S, T, C], zero beyond a stream's end.
+    one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C]. The
+    results are the sum and each block's activated signal [S, T, C], zero beyond a stream's end.
     """
     if runs_kernels(x):
         n_streams, n_frames, width = x.shape
@@ -234,11 +232,9 @@ def convolve(
     """Convolve, add other signals, and activate for the next convolution.
 
     `x` is [S, T, C], zero beyond a stream's end; up to three float32 tensors [S, T, C_out] are
-    `added`, and the sum is multiplied with `factor`.
-
-    Returns:
-        The sum, float32 [S, T, C_out], undefined beyond a stream's end; and the activated
-        sum in the dtype of `x`, zero there. A result that was not requested is empty.
+    `added`, and the sum is multiplied with `factor`. The results are the sum, float32 [S, T,
+    C_out], undefined beyond a stream's end, and the activated sum in the dtype of `x`, zero there.
+    A result that was not requested is empty.
     """
     if layer.packed is not None and runs_kernels(x):
         return _launch_convolve(x, layer.packed, lengths, added, factor, activation, wants_sum)

@@ -106,8 +106,7 @@ def _launch(
 def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """Round rows [M, K], contiguous and normalised first if there is a norm, to e4m3.
 
-    Returns:
-        float8_e4m3fn [M, K], and the scale of each row, float32 [M].
+    The results are float8_e4m3fn [M, K], and the scale of each row, float32 [M].
     """
     if not runs_kernels(x):
         return scale_each_row((x if norm is None else normalise(x, norm, eps)).float(), Scheme.FP8)
@@ -206,12 +205,7 @@ class Rope:
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def move(self, keys: Tensor, start: int, target: int) -> Tensor:
-        """Rotate keys of consecutive positions to others.
-
-        Keys [..., n, d] are rotated for positions from `start` on.
-
-        Returns:
-            Keys rotated for positions target ... target+n-1, same shape and dtype.
+        """Rotate keys [..., n, d], of consecutive positions from `start` on, to those from `target`.
 
         Source: a rotation per position composes, so a shift is one more rotation
             (arXiv:2104.09864, section 3.2).

@@ -129,13 +129,7 @@ def multiply_row(
     is_gated: bool,
     plan: OneRowPlan,
 ) -> Tensor:
-    """Multiply a row x [1, K] by a weight [N, K], for three operations of `products`.
-
-    If gated the weight is [2N, K], and the result is silu(gate) * up of its halves.
-
-    Returns:
-        [1, N].
-    """
+    """Multiply a row x [1, K] by a weight as `products.multiply` does: [1, N]."""
     k = x.shape[1]
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(1, n)

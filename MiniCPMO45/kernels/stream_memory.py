@@ -167,10 +167,8 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
 
     `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
     stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, before
-    the division by sqrt(d); None without positions.
-
-    Returns:
-        [S * group, T, heads * d] in the dtype of `qkv`.
+    the division by sqrt(d); None without positions. The result is [S * group, T, heads * d] in the
+    dtype of `qkv`.
     """
     if runs_kernels(qkv):
         return _launch_attend(qkv, bias, cache, layer)

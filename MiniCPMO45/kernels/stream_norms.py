@@ -26,11 +26,9 @@ def gated_norm(
     """Add a branch to the residual stream, in place, and normalise the sum.
 
     `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
-    dtype, gate, scale and shift are float32 [C], and a missing gate is one.
-
-    Returns:
-        The normalised sum [..., C]; or, with `taps` and x [S * group, T, C], unfolded for the
-        convolution [S * group, T, 3 * C], the oldest tap first.
+    dtype, gate, scale and shift are float32 [C], and a missing gate is one. The result is the
+    normalised sum [..., C]; or, with `taps` and x [S * group, T, C], unfolded for the convolution
+    [S * group, T, 3 * C], the oldest tap first.
     """
     if runs_kernels(x):
         return _launch(x, change, gate, norm, eps, dtype, taps)

@@ -57,15 +57,14 @@ N_COLUMNS = N_WORDS + MOST_RECENT
 
 
 def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
-    """Choose a token per row; `UnitPolicy.settle` must follow.
+    """Choose a token per row, int64 [rows]; NO_TOKEN where logits are not numbers.
+
+    `UnitPolicy.settle` must follow.
 
     Args:
         words: int32 [rows, N_COLUMNS]: bits of `UnitWords`, recent ids.
         is_forbidden: bool [vocabulary].
         logits: [rows, vocabulary], any floating dtype; unchanged.
-
-    Returns:
-        int64 [rows]; NO_TOKEN where logits are not numbers.
 
     Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
         whether it is the chunk's end, so one uniform number is enough.

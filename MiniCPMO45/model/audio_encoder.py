@@ -66,10 +66,7 @@ class AudioLayer(EncoderLayer):
         self.fc1 = nn.Linear(width, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, width)
         self.final_layer_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
-
-    @property
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        return self.self_attn_layer_norm, self.final_layer_norm
+        self.norms = self.self_attn_layer_norm, self.final_layer_norm
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.gelu(self.fc1(x)))
@@ -102,10 +99,9 @@ class AudioEncoder(nn.Module):
         return self.transform(rows + self.embed_positions(batch.positions), batch.attention)
 
     def convolve(self, mel: Tensor, is_sound: Tensor | None = None) -> Tensor:
-        """Run both convolutions over mel [B, 80, f]; `is_sound` as in `AudioBatch`.
+        """Run both convolutions over mel [B, 80, f]: [B, (f - 1) // 2 + 1, width].
 
-        Returns:
-            [B, (f - 1) // 2 + 1, width] in the weights' dtype.
+        The result is in the weights' dtype; `is_sound` as in `AudioBatch`.
         """
         mel = mel.to(self.conv1.weight.dtype)
         if runs_kernels(mel):
@@ -280,10 +276,9 @@ class AudioEmbedder:
 
     @torch.no_grad()
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:
-        """Embed whole clips, log-mels [80, f], in one padded batch.
+        """Embed whole clips, log-mels [80, f], in one padded batch: [t, llm_width] each.
 
-        Returns:
-            One tensor [t, llm_width] per clip, t = ((f - 1) // 2 + 1) // pool_step, possibly 0.
+        t = ((f - 1) // 2 + 1) // pool_step, possibly 0.
 
         Raises:
             ValueError: a clip is longer than the position table.
@@ -316,12 +311,9 @@ class AudioEmbedder:
 
     @torch.no_grad()
     def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:
-        """Embed one unit of each of several streams.
+        """Embed one unit of each of several streams: [t, llm_width] each, t = 10 for a whole unit.
 
         A cache in which the unit with its context would reach the last position is emptied first.
-
-        Returns:
-            One tensor [t, llm_width] per stream; t = 10 for a whole unit.
 
         Raises:
             ValueError: a cache appears twice, or a unit is too short or too long; the caches are

@@ -223,11 +223,7 @@ class EncoderLayer(nn.Module, ABC):
     """One pre-norm transformer layer; a subclass gives its parts their published names."""
 
     self_attn: SelfAttention
-
-    @property
-    @abstractmethod
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        """The norms before the attention and before the feed-forward part."""
+    norms: tuple[nn.LayerNorm, nn.LayerNorm]  # before the attention and the feed-forward part
 
     @abstractmethod
     def feed_forward(self, x: Tensor) -> Tensor:

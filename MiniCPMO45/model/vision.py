@@ -164,10 +164,7 @@ class SiglipEncoderLayer(EncoderLayer):
         self.layer_norm1 = nn.LayerNorm(width, eps=eps)
         self.mlp = SiglipMLP(config)
         self.layer_norm2 = nn.LayerNorm(width, eps=eps)
-
-    @property
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        return self.layer_norm1, self.layer_norm2
+        self.norms = self.layer_norm1, self.layer_norm2
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.mlp(x)

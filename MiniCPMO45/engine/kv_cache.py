@@ -11,7 +11,7 @@ import heapq
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 from weakref import WeakSet
@@ -256,30 +256,25 @@ class KvHandle:
 
     def put(self, rows: KvRows) -> None:
         """Append rows copied earlier, rotated to their new positions."""
-        count = rows.keys.shape[2]
+        keys, scales, count = rows.keys, rows.scales, rows.keys.shape[2]
         if count == 0:
             return
         self.reserve(self.length + count)
-        pages, offsets = self._places(self.length, self.length + count)
-        moved = self._moved(rows)
-        for index, new in enumerate((moved.keys, moved.values)):
-            into = self.store.pool[:, :, index]
+        store, start, target = self.store, rows.start, self.length
+        if scales is None:
+            keys = store.rope.move(keys, start, target)
+        elif start != target:
+            moved = store.rope.move(decode_rows(keys, scales[0], torch.float32), start, target)
+            keys, key_scales = encode_rows(moved)
+            scales = torch.stack((key_scales, scales[1]))
+        pages, offsets = self._places(target, target + count)
+        for index, new in enumerate((keys, rows.values)):
+            into = store.pool[:, :, index]
             into[:, pages, :, offsets] = new.permute(2, 0, 1, 3)
-        if moved.scales is not None:
-            assert self.store.scales is not None
-            self.store.scales[:, pages, :, :, offsets] = moved.scales.permute(3, 1, 0, 2)
+        if scales is not None:
+            assert store.scales is not None
+            store.scales[:, pages, :, :, offsets] = scales.permute(3, 1, 0, 2)
         self.length += count
-
-    def _moved(self, rows: KvRows) -> KvRows:
-        """Rotate rows to the positions behind the last, if they differ."""
-        target, rope = self.length, self.store.rope
-        if target == rows.start:
-            return rows
-        if rows.scales is None:
-            return replace(rows, keys=rope.move(rows.keys, rows.start, target))
-        keys = decode_rows(rows.keys, rows.scales[0], torch.float32)
-        codes, scales = encode_rows(rope.move(keys, rows.start, target))
-        return replace(rows, keys=codes, scales=torch.stack((scales, rows.scales[1])))
 
     def drop(self, start: int, stop: int) -> None:
         """Remove cached positions [start, stop) and close the gap in place.

@@ -69,21 +69,17 @@ class UnitSampler:
         for row, decision in zip_longest(words, decisions):
             if decision is None:
                 struct.pack_into(UNIT_FORMAT, row.data, 0, *UnitWords())
-            else:
-                self._forbid(decision)
-                _write_decision(row, decision)
+                continue
+            _write_decision(row, decision)
+            tokens = decision.policy.tokens
+            if tokens is not self._tokens:
+                forbidden = torch.tensor(tokens.unit_forbidden(), device=self._is_forbidden.device)
+                self._is_forbidden.zero_().index_fill_(0, forbidden, True)
+                self._tokens = tokens
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
         return unit_choice.choose_tokens(self._staging.device_words, self._is_forbidden, logits)
-
-    def _forbid(self, decision: TextDecision) -> None:
-        tokens = decision.policy.tokens
-        if tokens is self._tokens:
-            return
-        forbidden = torch.tensor(tokens.unit_forbidden(), device=self._is_forbidden.device)
-        self._is_forbidden.zero_().index_fill_(0, forbidden, True)
-        self._tokens = tokens
 
 
 def _write_decision(words: np.ndarray, decision: TextDecision) -> None:

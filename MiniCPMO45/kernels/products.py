@@ -205,7 +205,7 @@ class Rope:
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def move(self, keys: Tensor, start: int, target: int) -> Tensor:
-        """Rotate keys [..., n, d], of consecutive positions from `start` on, to those from `target`.
+        """Rotate keys [..., n, d] of consecutive positions from `start` on to those from `target`.
 
         Source: a rotation per position composes, so a shift is one more rotation
             (arXiv:2104.09864, section 3.2).

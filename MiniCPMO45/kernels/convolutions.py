@@ -199,26 +199,6 @@ class Upsampling(nn.ConvTranspose1d):
         self.packed = PackedWeights.of(packed.flatten(2), bias, 1, dtype)
 
 
-class ExactConvolution(nn.Conv1d):
-    """A float32 convolution; one product on a card, where cuDNN would use TF32 by default."""
-
-    packed: Tensor | None = None
-
-    def pack(self) -> None:
-        """Pack the weights tap by tap [taps * C_in, C_out]."""
-        self.packed = self.weight.detach().permute(2, 1, 0).flatten(0, 1).contiguous()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [S, T, C_in] to [S, T', C_out]."""
-        assert self.bias is not None and isinstance(self.padding[0], int)
-        if self.packed is None:
-            return super().forward(x.transpose(1, 2)).transpose(1, 2)
-        x = F.pad(x, (0, 0, self.padding[0], self.padding[0]))
-        rows = x.unfold(1, self.kernel_size[0], self.stride[0]).transpose(2, 3).flatten(2)
-        y = torch.addmm(self.bias, rows.flatten(0, 1), self.packed)
-        return y.unflatten(0, rows.shape[:2])
-
-
 def convolve(
     x: Tensor,
     layer: Convolution,

@@ -160,25 +160,6 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return flat.unflatten(0, x.shape[:-1])
 
 
-def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """Convolve x [B, f, inputs] as one product: [B, T, outputs].
-
-    PyTorch's convolution converts the weight's layout in every call; the product does not after
-    `lay_out_windows`.
-    """
-    assert isinstance(conv.padding, tuple)
-    [kernel], [stride], [pad] = conv.kernel_size, conv.stride, conv.padding
-    padded = F.pad(x, (0, 0, pad, pad))
-    windows = padded.unfold(1, kernel, stride)  # [B, T, inputs, kernel]
-    weight = conv.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
-    return F.linear(windows.transpose(2, 3).flatten(2), weight, conv.bias)
-
-
-def lay_out_windows(conv: nn.Conv1d) -> None:
-    """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
-    conv.weight.data = conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
-
-
 def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
     """Return theta^(-2i/d) for i = 0 ... d/2-1, float32 [d/2].
 
@@ -259,6 +240,30 @@ class Linear(Quantisable, nn.Linear):
         if self.is_quantised:
             return multiply(x, self.stored)
         return F.linear(x, self.weight)
+
+
+class FrameConvolution(nn.Conv1d):
+    """A convolution of frames [B, T, inputs] to [B, T', outputs].
+
+    Once packed, as on a card, it is one product, where PyTorch's convolution uses TF32 by default
+    and converts the weight's layout in every call.
+    """
+
+    is_packed = False
+
+    def pack(self) -> None:
+        """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
+        self.weight.data = self.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
+        self.is_packed = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or not self.is_packed:
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
+        assert isinstance(self.padding, tuple)
+        [kernel], [stride], [pad] = self.kernel_size, self.stride, self.padding
+        windows = F.pad(x, (0, 0, pad, pad)).unfold(1, kernel, stride)  # [B, T', inputs, kernel]
+        weight = self.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
+        return F.linear(windows.transpose(2, 3).flatten(2), weight, self.bias)
 
 
 class Embedding(Quantisable, nn.Embedding):

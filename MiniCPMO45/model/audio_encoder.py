@@ -21,8 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
-from MiniCPMO45.kernels.device import Capturable, Staging, runs_kernels
-from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
+from MiniCPMO45.kernels.device import Capturable, Staging
+from MiniCPMO45.kernels.products import FrameConvolution
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.model.transformer import (
     DenseAttention,
@@ -81,8 +81,8 @@ class AudioEncoder(nn.Module):
             raise ValueError(f"audio encoder activation {config.activation_function!r}")
         width, pad = config.d_model, CONV_KERNEL // 2
         self.heads = config.encoder_attention_heads
-        self.conv1 = nn.Conv1d(config.num_mel_bins, width, CONV_KERNEL, padding=pad)
-        self.conv2 = nn.Conv1d(width, width, CONV_KERNEL, stride=CONV_STRIDE, padding=pad)
+        self.conv1 = FrameConvolution(config.num_mel_bins, width, CONV_KERNEL, padding=pad)
+        self.conv2 = FrameConvolution(width, width, CONV_KERNEL, stride=CONV_STRIDE, padding=pad)
         self.embed_positions = nn.Embedding(config.max_source_positions, width)
         self.layers = nn.ModuleList(AudioLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
@@ -103,16 +103,10 @@ class AudioEncoder(nn.Module):
 
         The result is in the weights' dtype; `is_sound` as in `AudioBatch`.
         """
-        mel = mel.to(self.conv1.weight.dtype)
-        if runs_kernels(mel):
-            hidden = F.gelu(multiply_windows(mel.transpose(1, 2), self.conv1))
-            if is_sound is not None:
-                hidden = hidden * is_sound[:, :, None]
-            return F.gelu(multiply_windows(hidden, self.conv2))
-        hidden = F.gelu(self.conv1(mel))
+        hidden = F.gelu(self.conv1(mel.to(self.conv1.weight.dtype).transpose(1, 2)))
         if is_sound is not None:
-            hidden = hidden * is_sound[:, None]
-        return F.gelu(self.conv2(hidden)).transpose(1, 2)
+            hidden = hidden * is_sound[:, :, None]
+        return F.gelu(self.conv2(hidden))
 
     def transform(self, rows: Tensor, attention: EncoderBatch) -> Tensor:
         """Run the layers over frames with added positions [B, T, width]."""
@@ -271,8 +265,8 @@ class AudioEmbedder:
         self._voices: OrderedDict[bytes, list[Tensor]] = OrderedDict()
         fuse_attention(encoder)
         if is_on_card:
-            for conv in (encoder.conv1, encoder.conv2):
-                lay_out_windows(conv)
+            encoder.conv1.pack()
+            encoder.conv2.pack()
 
     @torch.no_grad()
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:

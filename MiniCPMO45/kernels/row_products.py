@@ -25,7 +25,7 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan, scaled_plan
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan, product_plan
 from MiniCPMO45.kernels.quantised import (
     PLACES,
     QuantisedWeight,
@@ -323,8 +323,8 @@ def multiply_scaled(
     PyTorch's. With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves.
     `residual` is added if there is one.
     """
-    plan = scaled_plan(len(values), weight, is_gated=is_gated) if runs_kernels(values) else None
-    if plan is not None:
+    plan = product_plan(len(values), weight, values.dtype, is_gated=is_gated)
+    if runs_kernels(values) and isinstance(plan, FewRowsPlan):
         return multiply_rows(
             values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
         )

@@ -12,6 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -261,7 +262,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, UnitPass] = {}
+        self._pass = cache(partial(UnitPass, self))
         self._voices: OrderedDict[bytes, list[Tensor]] = OrderedDict()
         fuse_attention(encoder)
         if is_on_card:
@@ -350,12 +351,6 @@ class AudioEmbedder:
             for of_one, count in zip(rows, counts, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> UnitPass:
-        if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it is reused
-                self._passes[n_rows] = UnitPass(self, n_rows)
-        return self._passes[n_rows]
-
 
 class UnitPass(Capturable[Tensor]):
     """A pass over a unit of each of at most S streams, with static inputs.
@@ -363,6 +358,8 @@ class UnitPass(Capturable[Tensor]):
     It extends their caches; its result is [S, frames // pool_step, llm_width].
     """
 
+    @torch.inference_mode(False)  # the inputs are reused
+    @torch.no_grad()
     def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
         super().__init__(f"audio encoder, {n_rows}")
         self._embedder, encoder = embedder, embedder.encoder

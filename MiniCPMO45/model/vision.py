@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import torch
@@ -275,7 +275,7 @@ class SliceEncoder:
         self._resizes_on_card = is_on_card and HAS_TRITON
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
         self._rows = tuple(count for count in ROWS if count <= most_rows)
-        self._passes: dict[tuple[int, int], FixedPass] = {}
+        self._fixed = cache(partial(FixedPass, self))
         fuse_attention(vision)
 
     @torch.no_grad()
@@ -367,17 +367,12 @@ class SliceEncoder:
         self.load(slices, patches)
         return self.forward(patches, self.grid([each.size for each in slices], length))
 
-    def _fixed(self, length: int, n_rows: int) -> FixedPass:
-        key = (length, n_rows)
-        if key not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it is reused
-                self._passes[key] = FixedPass(self, length, n_rows)
-        return self._passes[key]
-
 
 class FixedPass(Capturable[Tensor]):
-    """Static buffers and graph for at most `n_rows` slices of one length."""
+    """Static buffers and graph for `n_rows` slices of one length."""
 
+    @torch.inference_mode(False)  # the buffers are reused
+    @torch.no_grad()
     def __init__(self, encoder: SliceEncoder, length: int, n_rows: int) -> None:
         super().__init__(f"vision encoder, {n_rows} x {length}")
         self._encoder, self._length = encoder, length
@@ -396,11 +391,11 @@ class FixedPass(Capturable[Tensor]):
         sizes = [each.size for each in slices]
         if sizes == self._sizes:  # as from the same cameras
             return
-        n, static = len(slices), self._grid
-        self._sizes, grid = [], self._encoder.grid(sizes, self._length)
-        static.ids[:n], static.rows[:n], static.cols[:n] = grid.ids, grid.rows, grid.cols
+        static, grid = self._grid, self._encoder.grid(sizes, self._length)
+        self._sizes = []  # in case of an error on the way
+        static.ids[:], static.rows[:], static.cols[:] = grid.ids, grid.rows, grid.cols
         if static.mask is not None:
-            static.mask[:n] = True if grid.mask is None else grid.mask
+            static.mask[:] = True if grid.mask is None else grid.mask
         self._sizes = sizes
 
     def _work(self) -> Tensor:

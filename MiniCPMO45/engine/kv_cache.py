@@ -59,12 +59,9 @@ class KvRows:
 class KvStore:
     """Pool of pages and page table of all conversations.
 
-    Attributes:
-        handles: handles that are neither closed nor garbage-collected.
-        pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
-        scales: float32 [layers, pages, 2, kv heads, page tokens] if the pool holds 8-bit codes.
-        page_table: int32 [slots, most pages of a conversation] on the device.
-        tables: cos and sin of the rotary embedding, float32 [positions, d] each.
+    The pool is [layers, pages, 2, kv heads, page tokens, d], keys, then values; scales, if it holds
+    8-bit codes, float32 of the same shape without d. The page table is int32 [slots, most pages of
+    a conversation].
     """
 
     def __init__(
@@ -88,7 +85,7 @@ class KvStore:
         self.shape = shape
         self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
-        self.handles: WeakSet[KvHandle] = WeakSet()
+        self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
         kind = torch.int8 if has_codes else dtype
@@ -101,7 +98,7 @@ class KvStore:
         )
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
         cos, sin = rope.tables(everywhere, dtype)
-        self.tables = cos.float(), sin.float()
+        self.tables = cos.float(), sin.float()  # [positions, d] each
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self.free_slots = list(reversed(range(slots)))
 
@@ -393,16 +390,16 @@ P = TypeVar("P")
 
 
 class PassSizes(Generic[P]):
-    """Passes by size: in buckets if graphs are captured, else created on demand.
+    """Passes by size: in buckets if graphs are captured, else created on demand."""
 
-    Attributes:
-        captured: all passes to capture, largest first; none if sizes are exact.
-    """
-
-    def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
+    def __init__(
+        self, make: Callable[[int], P], most: int, buckets: Sequence[int], *, is_exact: bool
+    ) -> None:
+        buckets = buckets_up_to(most, buckets)
         self.most = buckets[-1]
         self._buckets = [] if is_exact else buckets
         self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
+        # All passes to capture, largest first.
         self.captured = [self._pass(size) for size in self._buckets][::-1]
 
     def of(self, count: int) -> P:
@@ -423,12 +420,10 @@ class PassLimits:
         return self.rows if self.is_exact else PREFILL_TILE_ROWS
 
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
-        buckets = buckets_up_to(self.conversations, DECODE_BUCKETS)
-        return PassSizes(make, buckets, is_exact=self.is_exact)
+        return PassSizes(make, self.conversations, DECODE_BUCKETS, is_exact=self.is_exact)
 
     def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
-        buckets = buckets_up_to(self.rows, PREFILL_BUCKETS)
-        return PassSizes(make, buckets, is_exact=self.is_exact)
+        return PassSizes(make, self.rows, PREFILL_BUCKETS, is_exact=self.is_exact)
 
 
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
@@ -462,11 +457,8 @@ class PackedRows:
         sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
         self._staging = Staging(1, sum(sizes), store.device)
         words = self._staging.device_words[0].split(sizes)
-        self.ids, self.vector_of_row, *places, self.last_rows = words
-        positions, sequences, first_rows, tile_rows = places
-        self.map = RowMap(
-            positions, sequences, store.page_table, first_rows, tile_rows, self._rows_per_tile
-        )
+        self.ids, self.vector_of_row, positions, sequences, tiles, counts, self.last_rows = words
+        self.map = RowMap(positions, sequences, store.page_table, tiles, counts, rows_per_tile)
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:

@@ -44,13 +44,10 @@ STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which w
 
 
 class CodeSampler:
-    """Draws one code per row and call.
-
-    Attributes:
-        drawn: int64 [rows, CODES_PER_REQUEST], codes since `load`, the end of speech included.
-    """
+    """Draws one code per row and call."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
+        # Codes since `load`, the end of speech included.
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
         self._staging = Staging(rows, code_choice.UNIFORM + CODES_PER_REQUEST, device)
         self.load(())
@@ -115,11 +112,7 @@ def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
 
 
 class StartPass(Capturable[Tensor]):
-    """A pass over the prefixes of runs: text with its language-model states, markers, codes.
-
-    Attributes:
-        vectors: input [rows, language-model width]: the states of spoken text in order.
-    """
+    """A pass over the prefixes of runs: text with its language-model states, markers, codes."""
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
         super().__init__(f"speech start of {rows}")

@@ -283,8 +283,7 @@ def cached_tensor(
 class Staging:
     """A pinned host table and its device copy, `dtype` [rows, columns] each, initially zero.
 
-    Attributes:
-        host, words: the host's table; the last copy may still read it before `begin`.
+    The last copy may still read the host's table before `begin`.
     """
 
     def __init__(

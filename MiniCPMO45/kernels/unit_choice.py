@@ -84,7 +84,10 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     ends = torch.where(is_greedy, is_likeliest, probe < chance)
 
     wide = wide.masked_fill(is_forbidden, -torch.inf)
-    _scale(wide, _recent(words, n_recent), torch.where(n_recent > 0, penalty, 1.0))
+    ids = words[:, N_WORDS:].long()
+    places = torch.arange(MOST_RECENT, device=words.device)
+    recent = torch.where(places < n_recent, ids, ids[:, :1])  # unused places repeat the first
+    _scale(wide, recent, torch.where(n_recent > 0, penalty, 1.0))
     _scale(wide, turn_eos, length_penalty)
     wide.scatter_add_(1, listen, bias)
     rank = (wide > wide.gather(1, listen)).sum(-1, keepdim=True)
@@ -99,13 +102,6 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     token = torch.where(is_greedy, wide.argmax(-1, keepdim=True), pick(weights, uniform))
     token = torch.where(rank < listen_top_k, listen, token)
     return torch.where(ends, chunk_eos, token).masked_fill(total.isnan(), NO_TOKEN)[:, 0]
-
-
-def _recent(words: Tensor, n_recent: Tensor) -> Tensor:
-    """Recent ids int64 [rows, MOST_RECENT]; unused places repeat the first."""
-    ids = words[:, N_WORDS:].long()
-    places = torch.arange(MOST_RECENT, device=words.device)
-    return torch.where(places < n_recent, ids, ids[:, :1])
 
 
 def _scale(logits: Tensor, ids: Tensor, penalty: Tensor) -> None:

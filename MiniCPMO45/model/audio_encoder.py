@@ -232,14 +232,10 @@ class EncodeStream:
 
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-
-
 # Sizes of the pass over units: mel frames with context, encoder frames of context and unit.
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
 UNIT_CONTEXT = (CONTEXT_FRAMES + 1) // CONV_STRIDE
 UNIT_NEW = encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT
-
-
 MAX_VOICES = 8  # each takes 2.5 MB for 30 s of audio in bfloat16
 
 

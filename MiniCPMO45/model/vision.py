@@ -33,8 +33,7 @@ from MiniCPMO45.model.transformer import (
 )
 from MiniCPMO45.processing.pictures import PATCH_SIDE, PATCH_VALUES, PixelSlice, Slice, patches_of
 
-PatchSize = tuple[int, int]
-"""Rows and columns of patches of one slice."""
+PatchSize = tuple[int, int]  # rows and columns of patches of one slice
 
 COORDINATE_END = 1 - 1e-6  # keeps rounding from adding a coordinate; section 1.4
 MAX_PERIOD = 10_000.0  # of the sin-cos table; section 1.5
@@ -124,9 +123,6 @@ def _layout(
     return ids_there, rows_there, cols_there, padded
 
 
-SUPPORTED_ACTIVATION = "gelu_pytorch_tanh"
-
-
 class SiglipVisionEmbeddings(nn.Module):
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
@@ -179,7 +175,7 @@ class SiglipEncoder(nn.Module):
 class SiglipVisionTransformer(nn.Module):
     def __init__(self, config: VisionConfig, *, drop_last_layer: bool = False) -> None:
         super().__init__()
-        if config.hidden_act != SUPPORTED_ACTIVATION:
+        if config.hidden_act != "gelu_pytorch_tanh":
             raise ValueError(f"vision activation {config.hidden_act!r} is not supported")
         num_layers = config.num_hidden_layers - (1 if drop_last_layer else 0)
         self.heads = config.num_attention_heads

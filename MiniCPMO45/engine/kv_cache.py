@@ -502,25 +502,19 @@ class PackedRows:
             assert self.vectors is not None, "the pass takes vectors"
             torch.cat(vectors, out=self.vectors[:n_vectors])
 
-    def batch(self) -> PagedBatch:
-        """Return the rows as input of a decoder; part of the captured work."""
-        return PagedBatch(self.store, self.map.fresh())
+    def batch(self) -> PackedRows:
+        """Return the rows as a decoder's batch, which reads the map anew; part of captured work."""
+        self.map = self.map.fresh()
+        return self
+
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """Attend over the pages of the store, which take the rows' keys and values, too."""
+        store = self.store
+        scales = None if store.scales is None else store.scales[layer]
+        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
+        return attend(qkv, norms, eps, store.tables, self.map, pages, scales)
 
 
 def _padded(values: list[int], size: int, padding: int) -> list[int]:
     assert len(values) <= size
     return values + [padding] * (size - len(values))
-
-
-@dataclass(frozen=True, eq=False)
-class PagedBatch:
-    """Rows over the pages of a store, which also take their keys and values."""
-
-    store: KvStore
-    rows: RowMap
-
-    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        store = self.store
-        scales = None if store.scales is None else store.scales[layer]
-        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
-        return attend(qkv, norms, eps, store.tables, self.rows, pages, scales)

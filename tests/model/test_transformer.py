@@ -22,7 +22,6 @@ from MiniCPMO45.engine.kv_cache import (
     KvHandle,
     KvStore,
     PackedRows,
-    PagedBatch,
     reserve_all,
 )
 from MiniCPMO45.kernels.products import JoinedWeight, Linear
@@ -54,8 +53,7 @@ class Bench:
         reserve_all([(kv, len(rows)) for kv, rows in parts])
         packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
         packed.load([FedRows(kv, (0,) * len(rows)) for kv, rows in parts])
-        batch = PagedBatch(self.store, packed.map)
-        states = self.decoder(torch.cat([rows for _, rows in parts]), batch)
+        states = self.decoder(torch.cat([rows for _, rows in parts]), packed)
         for kv, rows in parts:
             kv.advance(len(rows))
         return states.split(counts)

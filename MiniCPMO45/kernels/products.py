@@ -128,7 +128,7 @@ def multiply(
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
     residual [M, N] is added; then there is no norm.
     """
-    if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
+    if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
         values, scales = scale_rows(x, norm, eps)
         return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
     by_kernel = runs_kernels(x)

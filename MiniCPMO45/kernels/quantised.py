@@ -54,10 +54,6 @@ class QuantisedWeight:
         return next(scheme for scheme, dtype in DTYPES.items() if dtype == self.values.dtype)
 
     @property
-    def is_e4m3(self) -> bool:
-        return self.values.dtype == torch.float8_e4m3fn
-
-    @property
     def is_packed(self) -> bool:
         return self.values.dtype == torch.int32
 

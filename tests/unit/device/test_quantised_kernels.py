@@ -150,7 +150,7 @@ def wide_swiglu(x: Tensor, norm: Tensor | None, weight: QuantisedWeight) -> Tens
     """The gated product with one rounding at the end, as the kernels have it."""
     if norm is None:
         rows = x.float()
-    elif weight.is_e4m3:
+    elif weight.scheme is Scheme.FP8:
         rows = products.rms_norm(x, norm, EPS).float()
     else:
         rows = normalise(x.float(), norm.float(), EPS)

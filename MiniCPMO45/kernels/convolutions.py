@@ -143,12 +143,8 @@ class PackedWeights:
         if n_in % SMALLEST_BLOCK:
             return None
         missing = -n_out % CHANNEL_STEP if n_out % SMALLEST_BLOCK else 0
-        return cls(
-            F.pad(weight, (0, missing)).flatten(0, 1).to(dtype).contiguous(),
-            F.pad(bias, (0, missing)).float(),
-            weight.shape[0],
-            dilation,
-        )
+        packed = F.pad(weight, (0, missing)).flatten(0, 1).to(dtype).contiguous()
+        return cls(packed, F.pad(bias, (0, missing)).float(), weight.shape[0], dilation)
 
 
 class Convolution(nn.Conv1d):

@@ -33,10 +33,8 @@ DROPPED = -1  # target of a new entry that is not retained
 class StreamTable:
     """Named integer fields of S streams.
 
-    Attributes:
-        rows: int64 [S, width] on the device.
-        memory: the tensors whose addresses are in the rows, by field name, from `upload` to
-            `release`. The plain operations use the tensors, kernels the addresses.
+    From `upload` to `release`, `memory` has the tensors whose addresses are in the rows, by field
+    name. The plain operations use the tensors, kernels the addresses.
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
@@ -45,7 +43,7 @@ class StreamTable:
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
         with torch.inference_mode(False):
             self._staging = Staging(n_rows, sum(sizes.values()), device, torch.int64)
-        self.rows = self._staging.device_words
+        self.rows = self._staging.device_words  # int64 [S, width]
         self.memory: dict[str, Sequence[Tensor]] = {}
         self._owner: tuple[int, int] | None = None  # thread and CUDA stream that upload
 

@@ -1,12 +1,9 @@
 """SigLIP vision tower for slices of any aspect ratio (`vpm.*`), and the resampler (`resampler.*`).
 
-The tower computes a feature per patch, the resampler a fixed number of embeddings per slice. Slices
-of several pictures and sessions share a pass. On a GPU, passes have fixed shapes and are captured
-as CUDA graphs: the usual numbers of patches run unpadded, others are padded to one length. Unusual
-slices, and all slices on a CPU, run at their exact size.
-
-Source: docs/specification/model.md#1.4, #1.5 and #4.2; SigLIP (arXiv:2303.15343), NaViT
-(arXiv:2307.06304).
+Slices of several pictures and sessions share a pass. On a GPU, passes have fixed shapes: the usual
+numbers of patches run unpadded, others are padded to one length. Unusual slices, and all slices on
+a CPU, run at their exact size. Source: docs/specification/model.md#1.4, #1.5 and #4.2; SigLIP
+(arXiv:2303.15343), NaViT (arXiv:2307.06304).
 """
 
 from __future__ import annotations

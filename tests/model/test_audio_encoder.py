@@ -152,8 +152,8 @@ class Stock:
 
     @torch.no_grad()
     def convolve(self, mel: Tensor) -> Tensor:
-        hidden = F.gelu(self.encoder.conv1(mel.T[None]))
-        return F.gelu(self.encoder.conv2(hidden))[0]
+        hidden = F.gelu(self.encoder.conv1(mel[None]))
+        return F.gelu(self.encoder.conv2(hidden))[0].T
 
     @torch.no_grad()
     def transform(self, rows: list[Tensor]) -> Tensor:

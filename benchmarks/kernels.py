@@ -23,7 +23,7 @@ from benchmarks.summary import EXIT_REFUSED, format_table, write_json
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
 from MiniCPMO45.kernels.attention import PAGE_TOKENS, RowMap, attend
 from MiniCPMO45.kernels.cached_rows import encode_rows
-from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu
+from MiniCPMO45.kernels.products import multiply
 
 DTYPE = torch.bfloat16
 ROWS = (1, 4, 16, 32, 64, 128)
@@ -60,10 +60,8 @@ class Product:
 
     def run(self, x: Tensor, norm: Tensor, eps: float, weight: Tensor, residual: Tensor) -> Tensor:
         if self.adds:
-            return linear_add(x, weight, residual)
-        if self.is_gated:
-            return norm_swiglu(x, norm, eps, weight)
-        return norm_linear(x, norm, eps, weight)
+            return multiply(x, weight, residual=residual)
+        return multiply(x, weight, norm, eps, is_gated=self.is_gated)
 
 
 def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:

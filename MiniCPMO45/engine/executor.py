@@ -46,19 +46,11 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import (
-    FEWEST_PAGES,
     HAS_TRITON,
-    SMALL_CARD_ROWS,
-    SPEECH_ROWS_EACH,
-    SPEECH_SHARE,
-    SPEECH_TOKENS_EACH,
-    TEXT_SHARE,
     CardMemory,
     capture_all,
     is_small_card,
-    most_tokens,
     read_back,
-    use_device,
 )
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
@@ -72,6 +64,15 @@ from MiniCPMO45.token2wav.voices import VoiceLibrary
 
 logger = logging.getLogger(__name__)
 
+# Memory of a card.
+SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
+KERNEL_BYTES = 550_000_000  # of compiled kernels and graphs
+GRAPH_BYTES_EACH = 190_000_000  # of a conversation in the largest passes
+TEXT_SHARE = 0.55  # of the memory free after loading the weights, without those
+SPEECH_SHARE = 0.1
+SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer prefixes take several passes
+FEWEST_PAGES = 16  # of a pool; that of a CPU grows
+SMALL_CARD_ROWS = 512  # of a prefill pass on a small card
 
 NO_VOICE = "this checkpoint was loaded without its Token2wav assets"
 
@@ -108,7 +109,7 @@ class Executor:
         if self._has_graphs and is_small_card(self.device):
             rows = min(self.options.most_rows, SMALL_CARD_ROWS)
             self.options = replace(self.options, least_conversations=1, most_rows=rows)
-        free_bytes = use_device(self.device, self.options.conversations)
+        free_bytes = self._use_device()
         config, asked = model.config, self.options
         self.llm_store = self._store(
             config.decoder,
@@ -195,6 +196,15 @@ class Executor:
     def _has_graphs(self) -> bool:
         return self.device.type == "cuda" and HAS_TRITON
 
+    def _use_device(self) -> int:
+        """Make the device current for this thread; return the bytes free besides the graphs'."""
+        if self.device.type != "cuda":
+            return 0
+        torch.cuda.set_device(self.device)
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return max(free - KERNEL_BYTES - GRAPH_BYTES_EACH * self.options.conversations, 0)
+
     def _limits(self, most_rows: int) -> PassLimits:
         most = self.options.conversations
         return PassLimits(most, most_rows, is_exact=not self._has_graphs)
@@ -279,3 +289,12 @@ def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
         return []
     [kind] = {type(request) for request in requests}
     return handlers[kind](requests)
+
+
+def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
+    """Return the tokens to allocate caches for, leaving memory for other workers on the card.
+
+    A single conversation may use every position; beyond that each counts `tokens_each`.
+    """
+    positions = shape.max_position_embeddings
+    return max(conversations * min(tokens_each, positions), positions)

@@ -11,7 +11,7 @@ import heapq
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 from weakref import WeakSet
@@ -59,12 +59,9 @@ class KvRows:
 class KvStore:
     """Pool of pages and page table of all conversations.
 
-    Attributes:
-        handles: handles that are neither closed nor garbage-collected.
-        pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
-        scales: float32 [layers, pages, 2, kv heads, page tokens] if the pool holds 8-bit codes.
-        page_table: int32 [slots, most pages of a conversation] on the device.
-        tables: cos and sin of the rotary embedding, float32 [positions, d] each.
+    The pool is [layers, pages, 2, kv heads, page tokens, d], keys, then values; scales, if it holds
+    8-bit codes, float32 of the same shape without d. The page table is int32 [slots, most pages of
+    a conversation].
     """
 
     def __init__(
@@ -88,11 +85,12 @@ class KvStore:
         self.shape = shape
         self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
-        self.handles: WeakSet[KvHandle] = WeakSet()
+        self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
-        self.pool = self._allocate(pages, torch.int8 if has_codes else dtype)
-        self.scales = self._scales(pages) if has_codes else None
+        kind = torch.int8 if has_codes else dtype
+        self.pool = self._allocate(pages, kind, shape.head_dim)
+        self.scales = self._allocate(pages, torch.float32) if has_codes else None
         self.page_table = torch.zeros(
             (slots, -(-shape.max_position_embeddings // page_tokens)),
             dtype=torch.int32,
@@ -100,7 +98,7 @@ class KvStore:
         )
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
         cos, sin = rope.tables(everywhere, dtype)
-        self.tables = cos.float(), sin.float()
+        self.tables = cos.float(), sin.float()  # [positions, d] each
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self.free_slots = list(reversed(range(slots)))
 
@@ -114,9 +112,7 @@ class KvStore:
         return 1.0 if self.can_grow else self.free_pages / self.pool.shape[1]
 
     def open(self) -> KvHandle:
-        handle = KvHandle(self)
-        self.handles.add(handle)
-        return handle
+        return KvHandle(self)
 
     def take_pages(self, count: int) -> list[int]:
         """Take free pages; raises `CacheFullError` if there are fewer."""
@@ -153,30 +149,26 @@ class KvStore:
     def _grow(self, count: int) -> None:
         held = self.pool.shape[1]
         pages = max(2 * held, held + count)
-        grown = self._allocate(pages, self.pool.dtype)
+        grown = self._allocate(pages, self.pool.dtype, self.shape.head_dim)
         grown[:, :held] = self.pool
         self.pool = grown
         if self.scales is not None:
-            scales = self._scales(pages)
+            scales = self._allocate(pages, torch.float32)
             scales[:, :held] = self.scales
             self.scales = scales
-        for page in range(held, pages):
-            heapq.heappush(self._free_pages, page)
+        self.release([], list(range(held, pages)))
 
-    def _allocate(self, pages: int, dtype: torch.dtype) -> Tensor:
-        """Allocate an empty pool; if it grows, pages in order form a contiguous view."""
-        shape = self.shape
+    def _allocate(self, pages: int, dtype: torch.dtype, *width: int) -> Tensor:
+        """Allocate an empty pool, or scales without a width.
+
+        If it grows, pages of a head in order form a contiguous view.
+        """
+        shape, rows = self.shape, (self.page_tokens, *width)
         layers, heads = shape.num_hidden_layers, shape.num_key_value_heads
-        rest = (self.page_tokens, shape.head_dim)
         if not self.can_grow:
-            return torch.zeros((layers, pages, 2, heads, *rest), dtype=dtype, device=self.device)
-        grown = torch.zeros((layers, 2, heads, pages, *rest), dtype=dtype, device=self.device)
-        return grown.permute(0, 3, 1, 2, 4, 5)
-
-    def _scales(self, pages: int) -> Tensor:
-        shape = self.shape
-        size = (shape.num_hidden_layers, pages, 2, shape.num_key_value_heads, self.page_tokens)
-        return torch.zeros(size, device=self.device)
+            return torch.zeros((layers, pages, 2, heads, *rows), dtype=dtype, device=self.device)
+        grown = torch.zeros((layers, 2, heads, pages, *rows), dtype=dtype, device=self.device)
+        return grown.movedim(3, 1)
 
 
 class KvHandle:
@@ -190,6 +182,7 @@ class KvHandle:
         self.length = 0
         self._slots: list[int] = []  # none or one
         self._pages: list[int] = []
+        store.handles.add(self)
         weakref.finalize(self, store.release, self._slots, self._pages).atexit = False
 
     @property
@@ -260,29 +253,25 @@ class KvHandle:
 
     def put(self, rows: KvRows) -> None:
         """Append rows copied earlier, rotated to their new positions."""
-        count = rows.keys.shape[2]
+        keys, scales, count = rows.keys, rows.scales, rows.keys.shape[2]
         if count == 0:
             return
         self.reserve(self.length + count)
-        pages, offsets = self._places(self.length, self.length + count)
-        moved = self._moved(rows)
-        for index, new in enumerate((moved.keys, moved.values)):
-            into = self.store.pool[:, :, index]
+        store, start, target = self.store, rows.start, self.length
+        if scales is None:
+            keys = store.rope.move(keys, start, target)
+        elif start != target:
+            moved = store.rope.move(decode_rows(keys, scales[0], torch.float32), start, target)
+            keys, key_scales = encode_rows(moved)
+            scales = torch.stack((key_scales, scales[1]))
+        pages, offsets = self._places(target, target + count)
+        for index, new in enumerate((keys, rows.values)):
+            into = store.pool[:, :, index]
             into[:, pages, :, offsets] = new.permute(2, 0, 1, 3)
-        if self.store.scales is not None and moved.scales is not None:
-            self.store.scales[:, pages, :, :, offsets] = moved.scales.permute(3, 1, 0, 2)
+        if scales is not None:
+            assert store.scales is not None
+            store.scales[:, pages, :, :, offsets] = scales.permute(3, 1, 0, 2)
         self.length += count
-
-    def _moved(self, rows: KvRows) -> KvRows:
-        """Rotate rows to the positions behind the last, if they differ."""
-        target, rope = self.length, self.store.rope
-        if target == rows.start:
-            return rows
-        if rows.scales is None:
-            return replace(rows, keys=rope.move(rows.keys, rows.start, target))
-        keys = decode_rows(rows.keys, rows.scales[0], torch.float32)
-        codes, scales = encode_rows(rope.move(keys, rows.start, target))
-        return replace(rows, keys=codes, scales=torch.stack((scales, rows.scales[1])))
 
     def drop(self, start: int, stop: int) -> None:
         """Remove cached positions [start, stop) and close the gap in place.
@@ -349,18 +338,12 @@ MOST_SEQUENCES = DECODE_BUCKETS[-1]
 
 @dataclass(frozen=True, eq=False)
 class FedRows:
-    """Consecutive new rows of one conversation.
-
-    Attributes:
-        ids: id of each row; 0 for a vector.
-        vectors: (index of the first row, [n, width]) of each run of vectors.
-        offset: preceding rows of the conversation that are not in the cache yet.
-    """
+    """Consecutive new rows of one conversation."""
 
     kv: KvHandle
-    ids: Sequence[int]
-    vectors: Sequence[tuple[int, Tensor]] = ()
-    offset: int = 0
+    ids: Sequence[int]  # 0 for a vector
+    vectors: Sequence[tuple[int, Tensor]] = ()  # index of the first row and [n, width] of each run
+    offset: int = 0  # preceding rows of the conversation that are not in the cache yet
     has_last: bool = True
 
     def split(self, count: int) -> tuple[FedRows, FedRows]:
@@ -407,16 +390,16 @@ P = TypeVar("P")
 
 
 class PassSizes(Generic[P]):
-    """Passes by size: in buckets if graphs are captured, else created on demand.
+    """Passes by size: in buckets if graphs are captured, else created on demand."""
 
-    Attributes:
-        captured: all passes to capture, largest first; none if sizes are exact.
-    """
-
-    def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
+    def __init__(
+        self, make: Callable[[int], P], most: int, buckets: Sequence[int], *, is_exact: bool
+    ) -> None:
+        buckets = buckets_up_to(most, buckets)
         self.most = buckets[-1]
         self._buckets = [] if is_exact else buckets
         self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
+        # All passes to capture, largest first.
         self.captured = [self._pass(size) for size in self._buckets][::-1]
 
     def of(self, count: int) -> P:
@@ -437,12 +420,10 @@ class PassLimits:
         return self.rows if self.is_exact else PREFILL_TILE_ROWS
 
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
-        buckets = buckets_up_to(self.conversations, DECODE_BUCKETS)
-        return PassSizes(make, buckets, is_exact=self.is_exact)
+        return PassSizes(make, self.conversations, DECODE_BUCKETS, is_exact=self.is_exact)
 
     def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
-        buckets = buckets_up_to(self.rows, PREFILL_BUCKETS)
-        return PassSizes(make, buckets, is_exact=self.is_exact)
+        return PassSizes(make, self.rows, PREFILL_BUCKETS, is_exact=self.is_exact)
 
 
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
@@ -476,11 +457,8 @@ class PackedRows:
         sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
         self._staging = Staging(1, sum(sizes), store.device)
         words = self._staging.device_words[0].split(sizes)
-        self.ids, self.vector_of_row, *places, self.last_rows = words
-        positions, sequences, first_rows, tile_rows = places
-        self.map = RowMap(
-            positions, sequences, store.page_table, first_rows, tile_rows, self._rows_per_tile
-        )
+        self.ids, self.vector_of_row, positions, sequences, tiles, counts, self.last_rows = words
+        self.map = RowMap(positions, sequences, store.page_table, tiles, counts, rows_per_tile)
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
@@ -524,25 +502,19 @@ class PackedRows:
             assert self.vectors is not None, "the pass takes vectors"
             torch.cat(vectors, out=self.vectors[:n_vectors])
 
-    def batch(self) -> PagedBatch:
-        """Return the rows as input of a decoder; part of the captured work."""
-        return PagedBatch(self.store, self.map.fresh())
+    def batch(self) -> PackedRows:
+        """Return the rows as a decoder's batch, which reads the map anew; part of captured work."""
+        self.map = self.map.fresh()
+        return self
+
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """Attend over the pages of the store, which take the rows' keys and values, too."""
+        store = self.store
+        scales = None if store.scales is None else store.scales[layer]
+        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
+        return attend(qkv, norms, eps, store.tables, self.map, pages, scales)
 
 
 def _padded(values: list[int], size: int, padding: int) -> list[int]:
     assert len(values) <= size
     return values + [padding] * (size - len(values))
-
-
-@dataclass(frozen=True, eq=False)
-class PagedBatch:
-    """Rows over the pages of a store, which also take their keys and values."""
-
-    store: KvStore
-    rows: RowMap
-
-    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        store = self.store
-        scales = None if store.scales is None else store.scales[layer]
-        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
-        return attend(qkv, norms, eps, store.tables, self.rows, pages, scales)

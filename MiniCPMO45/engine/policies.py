@@ -42,13 +42,6 @@ def penalise_frequency(logits: Tensor, ids: Sequence[int], penalty: float) -> Te
     return torch.where(logits < 0, logits * factor, logits / factor)
 
 
-def add_bias(logits: Tensor, token: int, bias: float) -> Tensor:
-    """Add `bias` to one logit, which multiplies the token's odds by e^bias."""
-    changed = logits.clone()
-    changed[token] += bias
-    return changed
-
-
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     """Mask logits below the k-th largest; ties with it stay. k <= 0 keeps all."""
     if k <= 0 or k >= logits.shape[-1]:
@@ -138,11 +131,14 @@ class UnitPolicy:
         if draw(logits, source) == tokens.chunk_eos:
             return self.settle(tokens.chunk_eos, history)
         logits = logits.index_fill(0, self._forbidden, -torch.inf)
-        logits = self._penalise(logits, history, settings)
+        size = settings.text_repetition_window_size
+        recent = history[-size:] if size > 0 else []
+        logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
+        logits = penalise_repetition(logits, (tokens.turn_eos,), settings.length_penalty)
         scale, top_k = settings.listen_prob_scale, settings.listen_top_k
-        if scale != 1.0:
-            bias = math.log(scale) if scale > 0 else -math.inf
-            logits = add_bias(logits, tokens.listen, bias)
+        if scale != 1.0:  # which multiplies the odds of listening
+            logits = logits.clone()
+            logits[tokens.listen] += math.log(scale) if scale > 0 else -math.inf
         if top_k is not None and int((logits > logits[tokens.listen]).sum()) < top_k:
             return tokens.listen  # what the rank decides is not remembered
         if source is not None:
@@ -155,12 +151,6 @@ class UnitPolicy:
         if token not in self._non_text:
             history.append(token)
         return token
-
-    def _penalise(self, logits: Tensor, history: list[int], settings: DuplexSettings) -> Tensor:
-        size = settings.text_repetition_window_size
-        recent = history[-size:] if size > 0 else []
-        logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
-        return penalise_repetition(logits, (self.tokens.turn_eos,), settings.length_penalty)
 
 
 REPLY_PENALTY_WINDOW = 128  # ids that are penalised; docs/specification/model.md#5.4

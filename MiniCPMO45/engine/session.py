@@ -41,26 +41,17 @@ class Round:
 
 @dataclass
 class WindowState:
-    """Segments of a cache.
+    """Segments of a cache."""
 
-    Attributes:
-        preserved: leading tokens that are never dropped (system prompt and carried text).
-        prefix: leading tokens before the carried text.
-        suffix_ids: ids that follow the carried text.
-        marker_ids: ids that precede the carried text.
-        carried_ids: text of dropped units, without the marker.
-        evictions: number of times that units or rounds were dropped.
-    """
-
-    preserved: int = 0
-    prefix: int = 0
-    suffix_ids: tuple[int, ...] = ()
-    marker_ids: tuple[int, ...] = ()
-    carried_ids: tuple[int, ...] = ()
+    preserved: int = 0  # leading tokens that are never dropped: system prompt and carried text
+    prefix: int = 0  # leading tokens before the carried text
+    suffix_ids: tuple[int, ...] = ()  # ids that follow the carried text
+    marker_ids: tuple[int, ...] = ()  # ids that precede it
+    carried_ids: tuple[int, ...] = ()  # text of dropped units, without the marker
     units: list[Unit] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     next_unit: int = 0
-    evictions: int = 0
+    evictions: int = 0  # how often units or rounds were dropped
 
     def clone(self) -> WindowState:
         return replace(self, units=list(self.units), rounds=list(self.rounds))
@@ -193,19 +184,13 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 
 @dataclass
 class AudioInputState:
-    """Input audio that is not in the language model's cache yet.
-
-    Attributes:
-        pending: float32 [n] samples not yet consumed.
-        units: number of duplex units so far.
-        audio_units: number of units of audio encoded so far.
-    """
+    """Input audio that is not in the language model's cache yet."""
 
     mel: MelState
     cache: AudioCache
-    pending: Tensor = field(default_factory=lambda: torch.zeros(0))
-    units: int = 0
-    audio_units: int = 0
+    pending: Tensor = field(default_factory=lambda: torch.zeros(0))  # float32 [n], not consumed
+    units: int = 0  # duplex units so far
+    audio_units: int = 0  # units of audio encoded so far
 
     def clone(self) -> AudioInputState:
         return replace(
@@ -215,33 +200,21 @@ class AudioInputState:
 
 @dataclass
 class SpeechState:
-    """The speaking half of a turn.
+    """The speaking half of a turn."""
 
-    Attributes:
-        kv: the speech decoder's cache; its length is the position of the next row.
-        buffer: codes whose look-ahead is not there yet.
-        vocoder: the voice and the vocoder's streaming caches; None for text output only.
-    """
-
-    kv: KvHandle
+    kv: KvHandle  # of the speech decoder; its length is the position of the next row
     codes: list[int] = field(default_factory=list)
-    buffer: SpeechBuffer = field(default_factory=SpeechBuffer)
-    vocoder: SpeechStream | None = None
+    buffer: SpeechBuffer = field(default_factory=SpeechBuffer)  # codes without their look-ahead
+    vocoder: SpeechStream | None = None  # voice and streaming caches; None for text output only
 
 
 @dataclass
 class UnitDraft:
-    """Text of a unit until its terminators are in the cache.
+    """Text of a unit until its terminators are in the cache."""
 
-    Attributes:
-        ids: spoken ids, without the unit's first decision.
-        hidden: hidden state [hidden] of each id.
-        terminator: id to feed when the unit is finalized.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    terminator: int | None = None
+    ids: list[int] = field(default_factory=list)  # spoken, without the unit's first decision
+    hidden: list[Tensor] = field(default_factory=list)  # state [hidden] of each id
+    terminator: int | None = None  # id to feed when the unit is finalized
     is_listen: bool = False
     end_of_turn: bool = False
     barge_in: bool = False
@@ -249,27 +222,17 @@ class UnitDraft:
 
 @dataclass
 class TurnState:
-    """Progress of the conversation.
-
-    Attributes:
-        logits: [vocabulary] after the last prefill, until the decision.
-        unit_start: cache length at the start of the open unit; None between units.
-        closing: ids that end the last unit, fed with the next prefill.
-        decisions: number of generate calls.
-        force_next_listen: set by a break; the next unit listens.
-        vision_slices: slices encoded in the open unit.
-        opening: turn-based: how the next user piece continues the cache.
-    """
+    """Progress of the conversation."""
 
     has_ended: bool = True
-    logits: Tensor | None = None
-    unit_start: int | None = None
+    logits: Tensor | None = None  # [vocabulary] after the last prefill, until the decision
+    unit_start: int | None = None  # cache length at the start of the open unit, if there is one
     pending: UnitDraft | None = None
-    closing: tuple[int, ...] = ()
-    decisions: int = 0
-    force_next_listen: bool = False
-    vision_slices: int = 0
-    opening: TurnOpening = TurnOpening.FIRST
+    closing: tuple[int, ...] = ()  # ids that end the last unit, fed with the next prefill
+    decisions: int = 0  # generate calls
+    force_next_listen: bool = False  # set by a break; the next unit listens
+    vision_slices: int = 0  # encoded in the open unit
+    opening: TurnOpening = TurnOpening.FIRST  # how the next turn-based user piece goes on
     round: int = 0
 
 

@@ -37,20 +37,17 @@ from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import CODE_FORMAT, NO_CODE, PENALTY_WINDOW, CodeWords
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
-from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
 STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which wait for the device
 
 
 class CodeSampler:
-    """Draws one code per row and call.
-
-    Attributes:
-        drawn: int64 [rows, CODES_PER_REQUEST], codes since `load`, the end of speech included.
-    """
+    """Draws one code per row and call."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
+        # Codes since `load`, the end of speech included.
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
         self._staging = Staging(rows, code_choice.UNIFORM + CODES_PER_REQUEST, device)
         self.load(())
@@ -115,11 +112,7 @@ def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
 
 
 class StartPass(Capturable[Tensor]):
-    """A pass over the prefixes of runs: text with its language-model states, markers, codes.
-
-    Attributes:
-        vectors: input [rows, language-model width]: the states of spoken text in order.
-    """
+    """A pass over the prefixes of runs: text with its language-model states, markers, codes."""
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
         super().__init__(f"speech start of {rows}")
@@ -176,7 +169,7 @@ class CodePass:
         self._draw(self._tts.model(embedded, self.packed.batch()))
 
     def _draw(self, hidden: Tensor) -> None:
-        logits = norm_linear(hidden, None, 0.0, self._head)
+        logits = multiply(hidden, self._head)
         self._codes.copy_(self.sampler.choose(logits))
 
 
@@ -242,7 +235,7 @@ class SpeechRunner:
         n_rows = len(rows.ids)
         while len(codes) < request.count:
             self._start([rows], hidden)
-            logits = norm_linear(hidden, None, 0.0, self.head)[0].float()
+            logits = multiply(hidden, self.head)[0].float()
             recent, may_end = [*request.recent, *codes], len(codes) >= request.least
             try:
                 code = request.rule.choose(

@@ -127,24 +127,16 @@ class DrawCodes:
     """Feed rows to the speech decoder, then draw codes and feed back each but the last.
 
     Answer: `DrawnCodes`.
-
-    Attributes:
-        kv: the turn's cache; grows by the rows and by every code but the last.
-        pieces: rows that start the run, or the last code of an earlier call.
-        recent: codes that are penalised, oldest first; at least the last 16 if there are as many.
-        eos: the code that ends speech.
-        count: most codes to draw.
-        least: number of codes of this call before `eos` may be drawn.
     """
 
-    kv: KvHandle
-    pieces: tuple[SpeechPiece, ...]
+    kv: KvHandle  # the turn's; grows by the rows and by every code but the last
+    pieces: tuple[SpeechPiece, ...]  # rows that start the run, or the last code of an earlier call
     rule: CodeRule
-    recent: tuple[int, ...]
-    eos: int
+    recent: tuple[int, ...]  # codes to penalise, oldest first; the last 16, if there are as many
+    eos: int  # the code that ends speech
     generator: torch.Generator
-    count: int
-    least: int
+    count: int  # most codes to draw
+    least: int  # codes of this call before `eos` may be drawn
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, d
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back
-from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -69,21 +69,17 @@ class UnitSampler:
         for row, decision in zip_longest(words, decisions):
             if decision is None:
                 struct.pack_into(UNIT_FORMAT, row.data, 0, *UnitWords())
-            else:
-                self._forbid(decision)
-                _write_decision(row, decision)
+                continue
+            _write_decision(row, decision)
+            tokens = decision.policy.tokens
+            if tokens is not self._tokens:
+                forbidden = torch.tensor(tokens.unit_forbidden(), device=self._is_forbidden.device)
+                self._is_forbidden.zero_().index_fill_(0, forbidden, True)
+                self._tokens = tokens
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
         return unit_choice.choose_tokens(self._staging.device_words, self._is_forbidden, logits)
-
-    def _forbid(self, decision: TextDecision) -> None:
-        tokens = decision.policy.tokens
-        if tokens is self._tokens:
-            return
-        forbidden = torch.tensor(tokens.unit_forbidden(), device=self._is_forbidden.device)
-        self._is_forbidden.zero_().index_fill_(0, forbidden, True)
-        self._tokens = tokens
 
 
 def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
@@ -178,7 +174,7 @@ class HeadPass:
         self._weight = llm.lm_head.stored
 
     def score(self, hidden: Tensor) -> Scores:
-        logits = norm_linear(hidden, None, 0.0, self._weight)
+        logits = multiply(hidden, self._weight)
         return Scores(hidden, logits, self.sampler.choose(logits))
 
 

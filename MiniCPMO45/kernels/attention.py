@@ -28,29 +28,17 @@ NO_POSITION = -1
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Consecutive rows of one sequence and the keys they may attend to.
-
-    Attributes:
-        pages: pages of these tokens, in order; a slice if they are contiguous.
-        mask: bool [rows, length], True where a row may attend; None if a single row sees all.
-    """
+    """Consecutive rows of one sequence and the keys they may attend to."""
 
     rows: slice
     length: int
-    pages: slice | Tensor
-    mask: Tensor | None
+    pages: slice | Tensor  # of these tokens, in order; a slice if they are contiguous
+    mask: Tensor | None  # bool [rows, length], True where a row may attend; None if one sees all
 
 
-@dataclass(frozen=True, eq=False)
-class PlainRows:
-    """A pass in the form the plain version uses for every layer.
-
-    `cos` and `sin` are each row's rotary table, float32 [M, D]; padding belongs to no span.
-    """
-
-    cos: Tensor
-    sin: Tensor
-    spans: list[Span]
+# What the plain version reads in every layer: cos and sin of each row's position, float32 [M, D]
+# each, and the spans; padding belongs to none.
+PlainRows = tuple[Tensor, Tensor, list[Span]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,24 +47,16 @@ class RowMap:
 
     All tensors are int32 on the device of the rows and keep their shape and address for the life of
     a captured graph; their contents may change between replays. A row may attend to the keys at
-    positions 0 up to its own. Padding rows belong to no tile.
-
-    Attributes:
-        positions: [M] position of each row in its sequence; NO_POSITION marks padding.
-        sequences: [M] row of `page_table` that holds the row's sequence; any valid one for padding.
-        page_table: [S, max_pages] page of each PAGE_TOKENS positions of a sequence.
-        tile_first_row: [T] first row of each tile.
-        tile_rows: [T] consecutive rows of one sequence in the tile, at consecutive positions, at
-            most `rows_per_tile`; 0 marks padding.
-        rows_per_tile: 1 where every sequence brings one row, else a power of two.
+    positions 0 up to its own. A tile is consecutive rows of one sequence at consecutive positions,
+    at most `rows_per_tile`. Padding rows belong to no tile.
     """
 
-    positions: Tensor
-    sequences: Tensor
-    page_table: Tensor
-    tile_first_row: Tensor
-    tile_rows: Tensor
-    rows_per_tile: int
+    positions: Tensor  # [M] of each row in its sequence; NO_POSITION marks padding
+    sequences: Tensor  # [M] row of `page_table` that holds the row's sequence; any for padding
+    page_table: Tensor  # [S, max_pages] page of each PAGE_TOKENS positions of a sequence
+    tile_first_row: Tensor  # [T]
+    tile_rows: Tensor  # [T] number of rows; 0 marks padding
+    rows_per_tile: int  # 1 where every sequence brings one row, else a power of two
     _plain: list[PlainRows] = field(default_factory=list, repr=False)
 
     def fresh(self) -> RowMap:
@@ -94,7 +74,7 @@ class RowMap:
             cos, sin = (table.index_select(0, positions) for table in tables)
             tiles = zip(self.tile_first_row.tolist(), self.tile_rows.tolist(), strict=True)
             spans = [self._span(first, count, is_in_order) for first, count in tiles if count]
-            self._plain.append(PlainRows(cos, sin, spans))
+            self._plain.append((cos, sin, spans))
         return self._plain[0]
 
     def _span(self, first: int, count: int, is_in_order: bool) -> Span:
@@ -117,17 +97,12 @@ MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of t
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Launch parameters of attention.
+    """Launch parameters of attention."""
 
-    Attributes:
-        splits: ranges that a tile's keys are split into, a power of two.
-        early_pages: pages of a split prefetched before the rows are awaited; decoding only.
-    """
-
-    splits: int
+    splits: int  # ranges that a tile's keys are split into, a power of two
     warps: int
     stages: int
-    early_pages: int = 0
+    early_pages: int = 0  # of a split, prefetched before the rows are awaited; decoding only
 
 
 def attend_by_kernels(
@@ -231,10 +206,8 @@ def rotated_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split a layer's projections into heads; normalise and rotate queries and keys.
 
-    `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D].
-
-    Returns:
-        Queries [M, H, D], keys and values [M, KVH, D].
+    `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D]. The results are
+    queries [M, H, D], keys and values [M, KVH, D].
     """
     heads = qkv.unflatten(-1, (-1, cos.shape[-1]))
     count = heads.shape[1] - 2 * kv_heads
@@ -260,10 +233,8 @@ def attend(
     `qkv` is [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head; `tables` are
     cos and sin by position, float32 [P, D] each. Rows are written into `kv_layer` [pages, 2, KVH,
     PAGE_TOKENS, D], one layer of the pool; entries never written may have any value. For int8
-    codes, `kv_scales` has the same shape without D, see `cached_rows`.
-
-    Returns:
-        [M, H * D] in the dtype of `qkv`; zeros for padding rows.
+    codes, `kv_scales` has the same shape without D, see `cached_rows`. The result is [M, H * D] in
+    the dtype of `qkv`; zeros for padding rows.
 
     Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
     """
@@ -275,13 +246,20 @@ def attend(
         return attend_by_kernels(qkv, norms, eps, tables, rows, kv_layer, kv_scales, plan)
     # pages of one head are contiguous and can be read as a view
     is_in_order = kv_scales is None and kv_layer.stride(0) == PAGE_TOKENS * d
-    plain = rows.plain(tables, is_in_order=is_in_order)
-    queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, plain.cos, plain.sin)
+    cos, sin, spans = rows.plain(tables, is_in_order=is_in_order)
+    queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, cos, sin)
     mixed = torch.zeros_like(queries)
-    for span in plain.spans:
+    for span in spans:
         own = span.rows
         held = _extended(span, keys[own], values[own], kv_layer, kv_scales)
-        mixed[own] = _attend_span(queries[own], held, span.mask)
+        answer = F.scaled_dot_product_attention(
+            queries[own].transpose(0, 1)[None],  # [1, heads, n, D]
+            held[0][None],
+            held[1][None],
+            attn_mask=span.mask,
+            enable_gqa=queries.shape[1] != kv_heads,
+        )
+        mixed[own] = answer[0].transpose(0, 1)
     return mixed.flatten(1)  # [M, heads * D]
 
 
@@ -306,17 +284,6 @@ def _extended(
     return held.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
 
 
-def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
-    answer = F.scaled_dot_product_attention(
-        queries.transpose(0, 1)[None],  # [1, heads, n, D]
-        held[0][None],
-        held[1][None],
-        attn_mask=mask,
-        enable_gqa=queries.shape[1] != held.shape[1],
-    )
-    return answer[0].transpose(0, 1)
-
-
 def advance_runs(
     positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor
 ) -> None:
@@ -327,15 +294,8 @@ def advance_runs(
     """
     if runs_kernels(positions):
         n_rows = positions.shape[0]
-        _advance[(1,)](
-            positions,
-            tile_rows,
-            last_positions,
-            has_ended,
-            n_rows,
-            NONE=NO_POSITION,
-            BLOCK=triton.next_power_of_2(n_rows),
-        )
+        sizes = {"NONE": NO_POSITION, "BLOCK": triton.next_power_of_2(n_rows)}
+        _advance[(1,)](positions, tile_rows, last_positions, has_ended, n_rows, **sizes)
         return
     continues = (positions != NO_POSITION) & (positions < last_positions) & ~has_ended
     positions.copy_(torch.where(continues, positions + 1, NO_POSITION))

@@ -99,16 +99,13 @@ NO_CODE = -1  # an empty place of the ring, or a draw from logits that are not f
 
 
 def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
-    """Draw and record the next code of every row.
+    """Draw and record the next code of every row: int64 [rows].
 
     Args:
         words: int32 [rows, UNIFORM + most]: bits of `CodeWords`, ring, uniform numbers; updated.
         drawn: int64 [rows, most], codes drawn, the end of speech included; NO_CODE where logits are
             not numbers; a step beyond them repeats the last; updated.
         logits: [rows, codes], any floating dtype; unchanged.
-
-    Returns:
-        int64 [rows].
 
     Source: docs/specification/model.md#5.6 and #6.7.
     """

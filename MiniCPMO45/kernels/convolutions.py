@@ -20,12 +20,8 @@ SNAKE_EPS = 1e-9
 SNAKE_BLOCK = 512  # values of one program
 
 
-@dataclass(frozen=True)
-class Activation:
-    """A Snake with `alpha`, float32 [C], or a leaky ReLU, before the next convolution."""
-
-    alpha: Tensor | None = None
-    slope: float = 0.0
+# Before the next convolution: a Snake with alpha, float32 [C], or a leaky ReLU with a slope.
+Activation = Tensor | float
 
 
 def inside(x: Tensor, lengths: Tensor) -> Tensor:
@@ -62,10 +58,8 @@ def branch(
     """Add the upsampled signal and apply the Snake of every block that follows.
 
     `x` is float32 [S, T, C], and a kernel adds to it in place. `upsampled` is [S, T or T - 1, C]:
-    one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C].
-
-    Returns:
-        The sum; and the activated signal of each block [S, T, C], zero beyond a stream's end.
+    one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C]. The
+    results are the sum and each block's activated signal [S, T, C], zero beyond a stream's end.
     """
     if runs_kernels(x):
         n_streams, n_frames, width = x.shape
@@ -149,12 +143,8 @@ class PackedWeights:
         if n_in % SMALLEST_BLOCK:
             return None
         missing = -n_out % CHANNEL_STEP if n_out % SMALLEST_BLOCK else 0
-        return cls(
-            F.pad(weight, (0, missing)).flatten(0, 1).to(dtype).contiguous(),
-            F.pad(bias, (0, missing)).float(),
-            weight.shape[0],
-            dilation,
-        )
+        packed = F.pad(weight, (0, missing)).flatten(0, 1).to(dtype).contiguous()
+        return cls(packed, F.pad(bias, (0, missing)).float(), weight.shape[0], dilation)
 
 
 class Convolution(nn.Conv1d):
@@ -205,26 +195,6 @@ class Upsampling(nn.ConvTranspose1d):
         self.packed = PackedWeights.of(packed.flatten(2), bias, 1, dtype)
 
 
-class ExactConvolution(nn.Conv1d):
-    """A float32 convolution; one product on a card, where cuDNN would use TF32 by default."""
-
-    packed: Tensor | None = None
-
-    def pack(self) -> None:
-        """Pack the weights tap by tap [taps * C_in, C_out]."""
-        self.packed = self.weight.detach().permute(2, 1, 0).flatten(0, 1).contiguous()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [S, T, C_in] to [S, T', C_out]."""
-        assert self.bias is not None and isinstance(self.padding[0], int)
-        if self.packed is None:
-            return super().forward(x.transpose(1, 2)).transpose(1, 2)
-        x = F.pad(x, (0, 0, self.padding[0], self.padding[0]))
-        rows = x.unfold(1, self.kernel_size[0], self.stride[0]).transpose(2, 3).flatten(2)
-        y = torch.addmm(self.bias, rows.flatten(0, 1), self.packed)
-        return y.unflatten(0, rows.shape[:2])
-
-
 def convolve(
     x: Tensor,
     layer: Convolution,
@@ -238,11 +208,9 @@ def convolve(
     """Convolve, add other signals, and activate for the next convolution.
 
     `x` is [S, T, C], zero beyond a stream's end; up to three float32 tensors [S, T, C_out] are
-    `added`, and the sum is multiplied with `factor`.
-
-    Returns:
-        The sum, float32 [S, T, C_out], undefined beyond a stream's end; and the activated
-        sum in the dtype of `x`, zero there. A result that was not requested is empty.
+    `added`, and the sum is multiplied with `factor`. The results are the sum, float32 [S, T,
+    C_out], undefined beyond a stream's end, and the activated sum in the dtype of `x`, zero there.
+    A result that was not requested is empty.
     """
     if layer.packed is not None and runs_kernels(x):
         return _launch_convolve(x, layer.packed, lengths, added, factor, activation, wants_sum)
@@ -258,8 +226,10 @@ def convolve(
         total = total * factor
     if activation is None:
         return total, x.new_empty(0)
-    alpha, slope = activation.alpha, activation.slope
-    active = F.leaky_relu(total, slope) if alpha is None else snake(total, alpha)
+    if isinstance(activation, Tensor):
+        active = snake(total, activation)
+    else:
+        active = F.leaky_relu(total, activation)
     active = active * inside(active, lengths)
     return total if wants_sum else total.new_empty(0), active.to(x.dtype)
 
@@ -326,7 +296,7 @@ def _launch_convolve(
     n_out = layer.weight.shape[1]
     shape = (n_streams, n_frames, n_out)
     total = torch.empty(shape if wants_sum else (0,), dtype=torch.float32, device=x.device)
-    active = torch.empty(shape if activation else (0,), dtype=x.dtype, device=x.device)
+    active = torch.empty((0,) if activation is None else shape, dtype=x.dtype, device=x.device)
     frames, channels = _blocks(n_streams * n_frames, n_out)
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
@@ -339,7 +309,7 @@ def _launch_convolve(
         *(x,) * (MOST_ADDED - len(added)),
         total,
         active,
-        layer.bias if activation is None or activation.alpha is None else activation.alpha,
+        activation if isinstance(activation, Tensor) else layer.bias,
         lengths,
         lengths.stride(0),
         n_frames,
@@ -348,12 +318,12 @@ def _launch_convolve(
         n_in,
         n_out,
         factor,
-        0.0 if activation is None else activation.slope,
+        activation if isinstance(activation, float) else 0.0,
         SNAKE_EPS,
         N_ADDED=len(added),
         HAS_SUM=wants_sum,
-        HAS_SNAKE=activation is not None and activation.alpha is not None,
-        HAS_LEAKY=activation is not None and activation.alpha is None,
+        HAS_SNAKE=isinstance(activation, Tensor),
+        HAS_LEAKY=isinstance(activation, float),
         PRECISION="ieee",
         FRAMES=frames,
         CHANNELS=channels,

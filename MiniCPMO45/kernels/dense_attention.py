@@ -23,33 +23,6 @@ FEWEST_CHANNELS = 16  # of a tensor core's product
 LOG2_E = 1.4426950408889634
 
 
-def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-    """Attend among the rows of each item, qkv [B, T, 3 * heads * d]: [B, T, heads * d].
-
-    The mask, bool, is broadcast to [B, heads, T, T] and True where attention is allowed; every row
-    sees at least one.
-    """
-    n_items, n_rows, _ = qkv.shape
-    # The library is faster on whole tiles without a mask, in spite of the padding.
-    is_of_keys = mask.shape == (n_items, 1, 1, n_rows) if mask is not None else n_rows % KEYS > 0
-    if runs_kernels(qkv) and is_of_keys and _is_uneven(qkv, heads):
-        return _launch_attend(qkv, heads, mask)
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # [B, heads, T, d]
-    return mixed.transpose(1, 2).flatten(2)
-
-
-def _is_uneven(qkv: Tensor, heads: int) -> bool:
-    """Whether PyTorch would pad the heads."""
-    size = qkv.shape[-1] // (3 * heads)
-    first = _power_below(size)
-    return qkv.dtype.itemsize == HALF_BYTES and 0 < size - first <= first // 2
-
-
-def _power_below(size: int) -> int:
-    return 1 << (size.bit_length() - 1)
-
-
 @triton.jit
 def _absorb_keys(
     first_query, rest_query, keys, start, count, mask, so_far, factor,
@@ -125,10 +98,22 @@ def _attend_dense(
     tl.store(at + rest, (rest_mixed / total[:, None]).to(kind), mask=is_row & (rest < D))
 
 
-def _launch_attend(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+    """Attend among the rows of each item, qkv [B, T, 3 * heads * d]: [B, T, heads * d].
+
+    The mask, bool, is broadcast to [B, heads, T, T] and True where attention is allowed; every row
+    sees at least one.
+    """
     n_items, n_rows, width = qkv.shape
     size = width // (3 * heads)
-    first = _power_below(size)
+    first = 1 << (size.bit_length() - 1)
+    is_padded = qkv.dtype.itemsize == HALF_BYTES and 0 < size - first <= first // 2
+    # The library is faster on whole tiles without a mask, in spite of the padding.
+    is_of_keys = mask.shape == (n_items, 1, 1, n_rows) if mask is not None else n_rows % KEYS > 0
+    if not (runs_kernels(qkv) and is_of_keys and is_padded):
+        q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # [B, heads, T, d]
+        return mixed.transpose(1, 2).flatten(2)
     rest = max(triton.next_power_of_2(size - first), FEWEST_CHANNELS)
     assert qkv.is_contiguous() and (mask is None or mask.is_contiguous())
     out = qkv.new_empty(n_items, n_rows, width // 3)

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
-
 # Without a card only Triton's interpreter runs kernels; importing the compiler wastes memory.
 HAS_TRITON = find_spec("triton") is not None and (
     torch.cuda.is_available() or "TRITON_INTERPRET" in os.environ
@@ -180,15 +178,11 @@ class Capturable(Generic[T]):
         assert self._function is not None, "there is work"
         return self._function()
 
-    def warm_up(self) -> None:
-        """Run the work once eagerly, which compiles kernels and initialises libraries."""
-        self._work()
-
     def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Capture the work, which also runs once with the current inputs."""
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.warm_up()  # libraries are initialised per thread
+            self._work()  # libraries are initialised per thread
         torch.cuda.current_stream().wait_stream(stream)
         # Captured products then use a cuBLAS workspace of the pool, which is never freed before it.
         torch._C._cuda_clearCublasWorkspaces()
@@ -230,7 +224,7 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
         with torch.cuda.stream(stream):
             for piece in family:
                 start = time.perf_counter()
-                piece.warm_up()
+                piece._work()
                 seconds = time.perf_counter() - start
                 if seconds > SLOW_WARM_UP_S:
                     logger.info("warmed up %s in %.1f s", piece.name, seconds)
@@ -289,8 +283,7 @@ def cached_tensor(
 class Staging:
     """A pinned host table and its device copy, `dtype` [rows, columns] each, initially zero.
 
-    Attributes:
-        host, words: the host's table; the last copy may still read it before `begin`.
+    The last copy may still read the host's table before `begin`.
     """
 
     def __init__(
@@ -327,15 +320,7 @@ def read_back(values: Tensor) -> Tensor:
     return host
 
 
-SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
-KERNEL_BYTES = 550_000_000  # of compiled kernels and graphs
-GRAPH_BYTES_EACH = 190_000_000  # of a conversation in the largest passes
-TEXT_SHARE = 0.55  # of the memory free after loading the weights, without those
-SPEECH_SHARE = 0.1
-SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer prefixes take several passes
-FEWEST_PAGES = 16  # of a pool; that of a CPU grows
 SMALL_CARD_BYTES = 12_000_000_000  # below this much, memory is worth more than time
-SMALL_CARD_ROWS = 512  # of a prefill pass there
 
 
 def is_small_card(device: torch.device | int) -> bool:
@@ -363,22 +348,3 @@ class CardMemory:
         """
         left = now.free_bytes + now.unused_bytes - self.unused_bytes
         return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
-
-
-def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
-    """Return the tokens to allocate caches for, leaving memory for other workers on the card.
-
-    A single conversation may use every position; beyond that each counts `tokens_each`.
-    """
-    positions = shape.max_position_embeddings
-    return max(conversations * min(tokens_each, positions), positions)
-
-
-def use_device(device: torch.device, conversations: int) -> int:
-    """Make the device current for this thread and return its free bytes, without the graphs'."""
-    if device.type != "cuda":
-        return 0
-    torch.cuda.set_device(device)
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(free - KERNEL_BYTES - GRAPH_BYTES_EACH * conversations, 0)

@@ -36,48 +36,18 @@ CACHED_AXES = 128  # a camera uses few sizes
 BLOCK = 1024  # values of one program
 
 
-def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
-    """Resize the part of an image that a slice covers, and write the slice's patch vectors.
-
-    `pixels` are uint8 [height, width, 3] and contiguous, `out` float32 [at least the slice's
-    patches, 3 * 14 * 14] and contiguous; further rows are unchanged.
-    """
-    (width, height), (left, top) = part.resized, part.corner
-    across = axis_weights(pixels.shape[1], width, pixels.device)
-    down = axis_weights(pixels.shape[0], height, pixels.device)
-    first, end = down.window(top, top + part.extent[1])
-    rows = _rows_resized(pixels[first:end], across, left, part.extent[0])
-    _write_columns(rows, down, top, first, part.size, out)
-
-
 @dataclass(frozen=True, eq=False)
 class AxisWeights:
-    """Resampling windows of one axis.
+    """Resampling windows of one axis."""
 
-    Attributes:
-        first: int32 [result], first source pixel of each window.
-        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window's end.
-    """
-
-    first: Tensor
-    weights: Tensor
-    bounds: np.ndarray
-
-    def window(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the source pixels [first, end) that results [start, stop) depend on."""
-        return int(self.bounds[start, 0]), int(self.bounds[stop - 1, 1])
+    first: Tensor  # int32 [result], first source pixel of each window
+    weights: Tensor  # int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window
+    bounds: np.ndarray  # int64 [result, 2], first source pixel of each window and that behind it
 
 
 @lru_cache(maxsize=CACHED_AXES)
 def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     """Return the windows that resize `length` pixels to `result` pixels."""
-    bounds, weights = _tables(length, result)
-    first = cached_tensor(bounds[:, 0].astype(np.int32), device)
-    return AxisWeights(first, cached_tensor(weights, device), bounds)
-
-
-def _tables(length: int, result: int) -> tuple[np.ndarray, np.ndarray]:
-    """Windows int64 [result, 2] and weights int32 [taps, result]."""
     scale = length / result
     stretch = max(scale, 1.0)
     reach = REACH * stretch
@@ -93,7 +63,11 @@ def _tables(length: int, result: int) -> tuple[np.ndarray, np.ndarray]:
     weights /= total
     # half a unit away from zero, then towards zero
     rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
-    return np.stack((first, end), axis=1), rounded.astype(np.int32)
+    return AxisWeights(
+        cached_tensor(first.astype(np.int32), device),
+        cached_tensor(rounded.astype(np.int32), device),
+        np.stack((first, end), axis=1),
+    )
 
 
 def _cubic(x: np.ndarray) -> np.ndarray:
@@ -161,16 +135,25 @@ def _columns_to_patches(
     tl.store(out + value, tl.div_rn(share - MEAN, STD), mask=is_value)
 
 
-def _rows_resized(pixels: Tensor, across: AxisWeights, left: int, width: int) -> Tensor:
-    """Resize rows [rows, source width, 3], contiguous; return columns from `left` on."""
+def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
+    """Resize the part of an image that a slice covers, and write the slice's patch vectors.
+
+    `pixels` are uint8 [height, width, 3] and contiguous, `out` float32 [at least the slice's
+    patches, 3 * 14 * 14] and contiguous; further rows are unchanged.
+    """
+    (left, top), (width, height) = part.corner, part.extent
+    across = axis_weights(pixels.shape[1], part.resized[0], pixels.device)
+    down = axis_weights(pixels.shape[0], part.resized[1], pixels.device)
+    first, end = int(down.bounds[top, 0]), int(down.bounds[top + height - 1, 1])
+    pixels = pixels[first:end]
     n_rows, n_source, _ = pixels.shape
-    out = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
+    rows = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
     taps, stride = across.weights.shape
     _resize_rows[(n_rows, triton.cdiv(width * CHANNELS, BLOCK))](
         pixels,
         across.first,
         across.weights,
-        out,
+        rows,
         n_source,
         left,
         width,
@@ -180,28 +163,17 @@ def _rows_resized(pixels: Tensor, across: AxisWeights, left: int, width: int) ->
         BITS=WEIGHT_BITS,
         BLOCK=BLOCK,
     )
-    return out
-
-
-def _write_columns(
-    rows: Tensor, down: AxisWeights, top: int, first_row: int, size: tuple[int, int], out: Tensor
-) -> None:
-    """Resize every column and write the result as patch vectors, `(byte / 255 - 0.5) / 0.5`.
-
-    `rows` are uint8 [source rows, width of the slice, 3], contiguous, from `first_row` of the
-    source on.
-    """
-    n_values = size[0] * size[1] * PATCH_VALUES
+    n_values = part.size[0] * part.size[1] * PATCH_VALUES
     taps, stride = down.weights.shape
     _columns_to_patches[(triton.cdiv(n_values, BLOCK),)](
         rows,
         down.first,
         down.weights,
         out,
-        len(rows),
+        n_rows,
         top,
-        first_row,
-        size[1],
+        first,
+        part.size[1],
         n_values,
         stride,
         taps,

@@ -7,13 +7,12 @@ Nothing is tuned at run time, so every start runs the same code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
-from MiniCPMO45.kernels.quantised import QuantisedWeight, Weight
+from MiniCPMO45.kernels.quantised import QuantisedWeight, Scheme, Weight
 
 FEW_ROWS = 16  # the fewest of a tensor core operation
 
@@ -46,15 +45,15 @@ class FewRowsPlan:
 
 
 Plan = OneRowPlan | FewRowsPlan
-P = TypeVar("P", bound=Plan)
+Plans = Sequence[tuple[int, Plan]]  # the most rows of each plan, in order
 
 DEEP = FewRowsPlan(64, 128, 4, 6)
 SHALLOW = FewRowsPlan(64, 128, 4, 4)  # for two weights at a time, or many columns
 NARROW = FewRowsPlan(16, 128, 2, 6)  # few columns
 LONG = FewRowsPlan(32, 256, 4, 6)  # enough programs for all multiprocessors
 
-# By (columns, inputs): the most rows of each plan, in order. With more, PyTorch's is faster.
-PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, Plan]]] = {
+# By (columns, inputs). With more rows, PyTorch's is faster.
+PRODUCTS: dict[tuple[int, int], Plans] = {
     # of the language model
     (6144, 4096): ((1, OneRowPlan(8, 1024, 4)), (64, DEEP)),  # queries, keys, values
     (4096, 4096): ((1, OneRowPlan(1, 4096, 4)), (16, LONG), (32, DEEP)),  # attention output
@@ -69,26 +68,26 @@ PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, Plan]]] = {
     (768, 3072): ((1, OneRowPlan(1, 4096, 8)), (64, NARROW)),
 }
 MEASURED_BYTES = 2  # of the measured dtype
-OTHER_PRODUCTS: Sequence[tuple[int, Plan]] = (
+OTHER_PRODUCTS: Plans = (
     (1, OneRowPlan(4, 256, 1)),
     (16, FewRowsPlan(32, 64, 4, 3)),
 )
 
 # Only the head has int8 weights.
 BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
-BYTE_PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, Plan]]] = {
+BYTE_PRODUCTS: dict[tuple[int, int], Plans] = {
     # Tensor cores are fastest here even for one row, although fifteen of their sixteen are zero.
     (151748, 4096): ((16, FewRowsPlan(32, 128, 2, 6)), (1024, BYTES_MANY)),
 }
 # 4-bit weights: the fastest of about twenty tile sizes; (6144, 4096) was not measured.
 PACKED_FEW = FewRowsPlan(32, 128, 2, 5)
-PACKED_PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, Plan]]] = {
+PACKED_PRODUCTS: dict[tuple[int, int], Plans] = {
     (6144, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
     (4096, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
     (12288, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
     (4096, 12288): ((1, OneRowPlan(4, 2048, 2)), (32, PACKED_FEW)),
 }
-OTHER_PACKED: Sequence[tuple[int, Plan]] = (
+OTHER_PACKED: Plans = (
     (1, OneRowPlan(4, 1024, 1)),
     (16, FewRowsPlan(32, 128, 4, 3)),
 )
@@ -116,36 +115,26 @@ SCALED_PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, FewRowsPlan]]] = {
 OTHER_SCALED: Sequence[tuple[int, FewRowsPlan]] = ((128, FewRowsPlan(64, 64, 4, 3)),)
 
 
+TABLES: dict[Scheme | None, tuple[Mapping[tuple[int, int], Plans], Plans]] = {
+    None: (PRODUCTS, OTHER_PRODUCTS),
+    Scheme.INT8: (BYTE_PRODUCTS, OTHER_PRODUCTS),
+    Scheme.INT4: (PACKED_PRODUCTS, OTHER_PACKED),
+    Scheme.FP8: (SCALED_PRODUCTS, OTHER_SCALED),
+}
+
+
 def product_plan(
     rows: int, weight: Weight, dtype: torch.dtype, *, is_gated: bool = False
 ) -> Plan | None:
-    """Choose our kernel for a product; None means PyTorch's.
+    """Choose our kernel for a product of rows of a dtype; None means PyTorch's.
 
     The weight is [N, K], or [2N, K] if gated. Dtypes wider than the measured one need more shared
     memory and use the default plan.
     """
-    plans, others = PRODUCTS, OTHER_PRODUCTS
-    if isinstance(weight, QuantisedWeight):
-        plans, others = (
-            (PACKED_PRODUCTS, OTHER_PACKED) if weight.is_packed else (BYTE_PRODUCTS, others)
-        )
-    is_measured = dtype.itemsize == MEASURED_BYTES
-    found = plans.get(_size(weight, is_gated), others) if is_measured else others
-    return _fitting(found, rows, weight.shape[1])
-
-
-def scaled_plan(rows: int, weight: QuantisedWeight, *, is_gated: bool) -> FewRowsPlan | None:
-    """`product_plan` for rows and a weight of e4m3."""
-    plans = SCALED_PRODUCTS.get(_size(weight, is_gated), OTHER_SCALED)
-    return _fitting(plans, rows, weight.shape[1])
-
-
-def _size(weight: Weight, is_gated: bool) -> tuple[int, int]:
+    plans, others = TABLES[weight.scheme if isinstance(weight, QuantisedWeight) else None]
     outputs, inputs = weight.shape
-    return outputs // 2 if is_gated else outputs, inputs
-
-
-def _fitting(plans: Sequence[tuple[int, P]], rows: int, inputs: int) -> P | None:
-    plan = next((each for most, each in plans if rows <= most), None)
+    size = outputs // 2 if is_gated else outputs, inputs
+    found = plans.get(size, others) if dtype.itemsize <= MEASURED_BYTES else others
+    plan = next((each for most, each in found if rows <= most), None)
     is_uneven = isinstance(plan, FewRowsPlan) and inputs % plan.block_k > 0
     return None if is_uneven else plan

@@ -47,9 +47,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
     if not runs_kernels(x):
         return normalise(x, weight, eps)
-    out = torch.empty_like(x)
-    _launch(x, weight, eps, out, None)
-    return out
+    return _launch(x, weight, eps, torch.empty_like(x), None)
 
 
 def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -87,7 +85,7 @@ def _normalise_row(
 
 def _launch(
     x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
-) -> None:
+) -> Tensor:
     count, k = x.shape
     _normalise_row[(count,)](
         x,
@@ -102,50 +100,35 @@ def _launch(
         num_warps=NORM_WARPS,
         **dependent_launch(x),
     )
+    return out
 
 
 def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """Round rows [M, K], contiguous and normalised first if there is a norm, to e4m3.
 
-    Returns:
-        float8_e4m3fn [M, K], and the scale of each row, float32 [M].
+    The results are float8_e4m3fn [M, K], and the scale of each row, float32 [M].
     """
     if not runs_kernels(x):
         return scale_each_row((x if norm is None else normalise(x, norm, eps)).float(), Scheme.FP8)
-    values = torch.empty_like(x, dtype=DTYPES[Scheme.FP8])
     scales = x.new_empty(len(x), dtype=torch.float32)
-    _launch(x, norm, eps, values, scales)
-    return values, scales
+    return _launch(x, norm, eps, torch.empty_like(x, dtype=DTYPES[Scheme.FP8]), scales), scales
 
 
-def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
-    """Multiply contiguous rows [M, K], normalised first if there is a norm: [M, N]."""
-    return _multiply(x, norm_weight, eps, weight)
-
-
-def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> Tensor:
-    """Return silu(n @ gate.T) * (n @ up.T), [M, F], of the normalised, contiguous rows n [M, K].
-
-    The first F rows of `gate_up` [2F, K] are the gate.
-    """
-    return _multiply(x, norm_weight, eps, gate_up, is_gated=True)
-
-
-def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
-    """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
-    return _multiply(x, None, 0.0, weight, residual)
-
-
-def _multiply(
+def multiply(
     x: Tensor,
-    norm: Tensor | None,
-    eps: float,
     weight: Weight,
-    residual: Tensor | None = None,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
     *,
+    residual: Tensor | None = None,
     is_gated: bool = False,
 ) -> Tensor:
-    if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
+    """Multiply contiguous rows x [M, K], normalised first if there is a norm [K]: [M, N].
+
+    The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
+    residual [M, N] is added; then there is no norm.
+    """
+    if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
         values, scales = scale_rows(x, norm, eps)
         return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
     by_kernel = runs_kernels(x)
@@ -155,18 +138,13 @@ def _multiply(
     normed = x if norm is None else rms_norm(x, norm, eps)
     if plan is not None:
         return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = dense(weight, x.dtype)
+    matrix = unpacked(weight, x.dtype)
     if residual is not None:
         if by_kernel:
             return torch.addmm(residual, x, matrix.t())
         return residual + F.linear(x, matrix)
     product = F.linear(normed, matrix)
-    if not is_gated:
-        return product
-    if by_kernel:
-        return silu_gate(product)
-    gate, up = product.chunk(2, dim=-1)
-    return F.silu(gate) * up
+    return silu_gate(product) if is_gated else product
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -175,30 +153,6 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.gelu(F.linear(x, weight, bias), approximate="tanh")
     flat = torch._addmm_activation(bias, x.flatten(0, -2), weight.T, use_gelu=True)
     return flat.unflatten(0, x.shape[:-1])
-
-
-def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """Convolve x [B, f, inputs] as one product: [B, T, outputs].
-
-    PyTorch's convolution converts the weight's layout in every call; the product does not after
-    `lay_out_windows`.
-    """
-    assert isinstance(conv.padding, tuple)
-    [kernel], [stride], [pad] = conv.kernel_size, conv.stride, conv.padding
-    padded = F.pad(x, (0, 0, pad, pad))
-    windows = padded.unfold(1, kernel, stride)  # [B, T, inputs, kernel]
-    weight = conv.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
-    return F.linear(windows.transpose(2, 3).flatten(2), weight, conv.bias)
-
-
-def lay_out_windows(conv: nn.Conv1d) -> None:
-    """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
-    conv.weight.data = conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """Return the dense matrix [outputs, inputs], dequantised if necessary."""
-    return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
@@ -227,12 +181,7 @@ class Rope:
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def move(self, keys: Tensor, start: int, target: int) -> Tensor:
-        """Rotate keys of consecutive positions to others.
-
-        Keys [..., n, d] are rotated for positions from `start` on.
-
-        Returns:
-            Keys rotated for positions target ... target+n-1, same shape and dtype.
+        """Rotate keys [..., n, d] of consecutive positions from `start` on to those from `target`.
 
         Source: a rotation per position composes, so a shift is one more rotation
             (arXiv:2104.09864, section 3.2).
@@ -240,19 +189,15 @@ class Rope:
         if start == target:
             return keys
         offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
-        return _turned(keys, *self.tables(offset, torch.float32))
+        return rotate(keys, *self.tables(offset, torch.float32))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate heads [M, heads, D] by float32 tables [M, D] with one rounding at the end."""
-    return _turned(x, cos[:, None], sin[:, None])
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads [M, heads, D] by float32 tables [M or 1, D] with one rounding at the end."""
     wide = x.float()
     first, second = wide.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return (wide * cos + turned * sin).to(x.dtype)
+    return (wide * cos[:, None] + turned * sin[:, None]).to(x.dtype)
 
 
 class Quantisable(nn.Module):
@@ -288,8 +233,32 @@ class Linear(Quantisable, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [M, inputs] to [M, outputs]."""
         if self.is_quantised:
-            return norm_linear(x, None, 0.0, self.stored)
+            return multiply(x, self.stored)
         return F.linear(x, self.weight)
+
+
+class FrameConvolution(nn.Conv1d):
+    """A convolution of frames [B, T, inputs] to [B, T', outputs].
+
+    Once packed, as on a card, it is one product, where PyTorch's convolution uses TF32 by default
+    and converts the weight's layout in every call.
+    """
+
+    is_packed = False
+
+    def pack(self) -> None:
+        """Make the weight's inputs adjacent in memory; its shape and values are unchanged."""
+        self.weight.data = self.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
+        self.is_packed = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or not self.is_packed:
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
+        assert isinstance(self.padding, tuple)
+        [kernel], [stride], [pad] = self.kernel_size, self.stride, self.padding
+        windows = F.pad(x, (0, 0, pad, pad)).unfold(1, kernel, stride)  # [B, T', inputs, kernel]
+        weight = self.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
+        return F.linear(windows.transpose(2, 3).flatten(2), weight, self.bias)
 
 
 class Embedding(Quantisable, nn.Embedding):
@@ -304,27 +273,38 @@ class Embedding(Quantisable, nn.Embedding):
 
 
 class JoinedWeight:
-    """The weights of linear layers with one input as one matrix, [all outputs, inputs].
+    """The parameters of linear layers with one input, joined: a matrix [all outputs, inputs].
 
     The layers keep their parameters and so their names in a state dict. Once `fuse` was called,
-    their weights are views of the matrix, which costs no memory and no copy.
+    these are views of the joined tensors, which costs no memory and no copy.
     """
 
-    def __init__(self, *linears: Linear) -> None:
+    def __init__(self, *linears: nn.Linear) -> None:
         self._linears = linears
         self._fused: list[Tensor] = []
 
     def __call__(self) -> Weight:
-        """Return the shared matrix, or with gradients enabled a copy that records them."""
-        parts = self._parts()
-        is_current = bool(self._fused) and self._fused[0].data_ptr() == parts[0][0].data_ptr()
-        joined = self._fused
-        if not is_current or torch.is_grad_enabled():
-            joined = [torch.cat(each) for each in parts]
+        """Return the matrix of layers without biases."""
+        joined = self.tensors()
         return joined[0] if len(joined) == 1 else QuantisedWeight(*joined)
 
+    def tensors(self) -> list[Tensor]:
+        """Return the weight, with the bias if there is one, or quantised values and scales.
+
+        With gradients enabled they are copies that record them.
+        """
+        # A conversion replaces the memory of the layers' parameters.
+        is_current = (
+            bool(self._fused) and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
+        )
+        if is_current and not torch.is_grad_enabled():
+            return self._fused
+        return [torch.cat(each) for each in self._parts()]
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def fuse(self) -> None:
-        """Make the layers' weights views of one matrix; idempotent."""
+        """Make the layers' parameters views of the joined tensors; again only if they are not."""
         parts = self._parts()
         if not self._fused or not all(map(_are_rows_of, self._fused, parts)):
             self._fused = [torch.cat([part.data for part in each]) for each in parts]
@@ -332,14 +312,25 @@ class JoinedWeight:
             for part, view in zip(each, joined.split([len(part) for part in each]), strict=True):
                 part.data = view
 
+    def _matrices(self) -> list[Tensor]:
+        return [
+            each.values if isinstance(each, Quantisable) and each.is_quantised else each.weight
+            for each in self._linears
+        ]
+
     def _parts(self) -> list[list[Tensor]]:
-        """The layers' weights, or their values and their scales."""
-        if self._linears[0].is_quantised:
-            return [
-                [each.values for each in self._linears],
-                [each.scales for each in self._linears],
-            ]
-        return [[each.weight for each in self._linears]]
+        """The layers' matrices, and their scales if quantised or else their biases, if any."""
+        parts, first = [self._matrices()], self._linears[0]
+        if isinstance(first, Quantisable) and first.is_quantised:
+            parts.append([each.get_buffer("scales") for each in self._linears])
+        elif first.bias is not None:
+            parts.append(
+                [
+                    torch.zeros_like(first.bias) if each.bias is None else each.bias
+                    for each in self._linears
+                ]
+            )
+        return parts
 
 
 def _are_rows_of(joined: Tensor, parts: list[Tensor]) -> bool:

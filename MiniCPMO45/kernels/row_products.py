@@ -25,9 +25,15 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.packed_products import multiply_packed_row, multiply_packed_rows
-from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, scaled_plan
-from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, Weight, unpacked
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan, product_plan
+from MiniCPMO45.kernels.quantised import (
+    PLACES,
+    QuantisedWeight,
+    Weight,
+    multiply_packed_row,
+    multiply_packed_rows,
+    unpacked,
+)
 
 LOADED_BYTES = 16  # per load of a thread
 
@@ -123,25 +129,12 @@ def multiply_row(
     is_gated: bool,
     plan: OneRowPlan,
 ) -> Tensor:
-    """Multiply a row x [1, K] by a weight [N, K], for three operations of `products`.
-
-    If gated the weight is [2N, K], and the result is silu(gate) * up of its halves.
-
-    Returns:
-        [1, N].
-    """
+    """Multiply a row x [1, K] by a weight as `products.multiply` does: [1, N]."""
     k = x.shape[1]
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(1, n)
     grid = (triton.cdiv(n, plan.block_n),)
-    options = {
-        "HAS_NORM": norm is not None,
-        "HAS_GATE": is_gated,
-        "HAS_RESIDUAL": residual is not None,
-        "BLOCK_N": plan.block_n,
-        "num_warps": plan.warps,
-        **dependent_launch(x),
-    }
+    options = _options(x, residual, plan, is_gated=is_gated, HAS_NORM=norm is not None)
     values, scales = _stored(weight)
     tensors = (x, norm, values, scales, residual, out)
     if isinstance(weight, QuantisedWeight) and weight.is_packed:
@@ -161,6 +154,15 @@ def multiply_row(
         **options,
     )
     return out
+
+
+def _options(
+    x: Tensor, residual: Tensor | None, plan: Plan, *, is_gated: bool, **others: int
+) -> dict[str, int]:
+    """Return the options of every launch of a plan, with others."""
+    flags = {"HAS_GATE": is_gated, "HAS_RESIDUAL": residual is not None}
+    sizes = {"BLOCK_N": plan.block_n, "num_warps": plan.warps}
+    return {**flags, **sizes, **dependent_launch(x), **others}
 
 
 def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
@@ -247,14 +249,7 @@ def multiply_rows(
     out = x.new_empty(count, n, dtype=dtype)
     block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
     grid = (triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))
-    options = {
-        "HAS_GATE": is_gated,
-        "HAS_RESIDUAL": residual is not None,
-        "BLOCK_M": block_m,
-        "BLOCK_N": plan.block_n,
-        "num_warps": plan.warps,
-        **dependent_launch(x),
-    }
+    options = _options(x, residual, plan, is_gated=is_gated, BLOCK_M=block_m)
     values, scales = _stored(weight)
     if isinstance(weight, QuantisedWeight) and weight.is_packed:
         # The groups of the weight have the size of the plan's `block_k`.
@@ -302,6 +297,9 @@ def _gate(gate_up, out, F, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr):
 
 def silu_gate(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up of rows [M, 2F] whose first half is the gate: [M, F]."""
+    if not runs_kernels(gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
     count, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, width)
     _gate[(count, triton.cdiv(width, GATE_BLOCK))](
@@ -328,8 +326,8 @@ def multiply_scaled(
     PyTorch's. With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves.
     `residual` is added if there is one.
     """
-    plan = scaled_plan(len(values), weight, is_gated=is_gated) if runs_kernels(values) else None
-    if plan is not None:
+    plan = product_plan(len(values), weight, values.dtype, is_gated=is_gated)
+    if runs_kernels(values) and isinstance(plan, FewRowsPlan):
         return multiply_rows(
             values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
         )
@@ -346,11 +344,8 @@ def multiply_scaled(
             output_dtype=dtype,
             use_fast_accum=True,
         )
-        if is_gated:
-            product = silu_gate(product)
     else:
         product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
-        if is_gated:
-            gate, up = product.chunk(2, dim=-1)
-            product = F.silu(gate) * up
+    if is_gated:
+        product = silu_gate(product)
     return product if residual is None else residual + product

@@ -33,10 +33,8 @@ DROPPED = -1  # target of a new entry that is not retained
 class StreamTable:
     """Named integer fields of S streams.
 
-    Attributes:
-        rows: int64 [S, width] on the device.
-        memory: the tensors whose addresses are in the rows, by field name, from `upload` to
-            `release`. The plain operations use the tensors, kernels the addresses.
+    From `upload` to `release`, `memory` has the tensors whose addresses are in the rows, by field
+    name. The plain operations use the tensors, kernels the addresses.
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
@@ -45,7 +43,7 @@ class StreamTable:
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
         with torch.inference_mode(False):
             self._staging = Staging(n_rows, sum(sizes.values()), device, torch.int64)
-        self.rows = self._staging.device_words
+        self.rows = self._staging.device_words  # int64 [S, width]
         self.memory: dict[str, Sequence[Tensor]] = {}
         self._owner: tuple[int, int] | None = None  # thread and CUDA stream that upload
 
@@ -71,7 +69,11 @@ class StreamTable:
 
         `memory` holds one tensor per row for each field that takes addresses.
         """
-        self._check_owner()
+        device = self.rows.device
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        uploading = (threading.get_ident(), stream)
+        self._owner = self._owner or uploading
+        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
         self.memory = dict(memory)
         for name, tensors in memory.items():
             addresses = np.array([tensor.data_ptr() for tensor in tensors])
@@ -82,28 +84,17 @@ class StreamTable:
         """Drop the tensors after the launch, so that a closed stream's memory is freed."""
         self.memory = {}
 
-    def _check_owner(self) -> None:
-        device = self.rows.device
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-        uploading = (threading.get_ident(), stream)
-        self._owner = self._owner or uploading
-        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
-
 
 @dataclass(frozen=True)
 class StreamCache:
     """One kind of attention cache of a table's streams.
 
     A stream's cache is [layers, group, heads, capacity, 2 * d]; an entry is a key and its value.
-
-    Attributes:
-        name: prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`.
-        n_new: name of the field with the number of new entries.
     """
 
     table: StreamTable
-    name: str
-    n_new: str
+    name: str  # prefix of its fields `address`, `capacity`, `length`, `targets` and `ages`
+    n_new: str  # name of the field with the number of new entries
     heads: int
 
     @staticmethod
@@ -174,10 +165,8 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
 
     `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
     stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, before
-    the division by sqrt(d); None without positions.
-
-    Returns:
-        [S * group, T, heads * d] in the dtype of `qkv`.
+    the division by sqrt(d); None without positions. The result is [S * group, T, heads * d] in the
+    dtype of `qkv`.
     """
     if runs_kernels(qkv):
         return _launch_attend(qkv, bias, cache, layer)

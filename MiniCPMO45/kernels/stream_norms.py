@@ -9,6 +9,9 @@ from torch.nn import functional as F
 from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
 Affine = tuple[Tensor, Tensor]  # scale and shift of a norm
+# Where a causal convolution of three taps reads: the last two frames before the chunk, the output
+# for those at its end, float32 [S, group, 2, C] each, and the valid frames, int64 [S], 2 or more.
+Taps = tuple[Tensor, Tensor, Tensor]
 
 
 def gated_norm(
@@ -18,56 +21,31 @@ def gated_norm(
     norm: Affine,
     eps: float,
     dtype: torch.dtype,
+    taps: Taps | None = None,
 ) -> Tensor:
     """Add a branch to the residual stream, in place, and normalise the sum.
 
     `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
-    dtype, gate, scale and shift are float32 [C], and a missing gate is one.
-
-    Returns:
-        The normalised sum [..., C].
+    dtype, gate, scale and shift are float32 [C], and a missing gate is one. The result is the
+    normalised sum [..., C]; or, with `taps` and x [S * group, T, C], unfolded for the convolution
+    [S * group, T, 3 * C], the oldest tap first.
     """
     if runs_kernels(x):
-        return _launch(x, change, gate, norm, eps, dtype)
+        return _launch(x, change, gate, norm, eps, dtype, taps)
     if change is not None and gate is not None:
         x.addcmul_(change.to(x.dtype), gate)
     elif change is not None:
         x += change.to(x.dtype)
-    return F.layer_norm(x.float(), x.shape[-1:], *norm, eps).to(dtype)
+    y = F.layer_norm(x.float(), x.shape[-1:], *norm, eps).to(dtype)
+    return y if taps is None else _unfold_taps(y, *taps)
 
 
-def gated_norm_unfold(
-    x: Tensor,
-    change: Tensor,
-    gate: Tensor,
-    norm: Affine,
-    eps: float,
-    tails: tuple[Tensor, Tensor],
-    n_frames: Tensor,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Like `gated_norm`, with the result unfolded for a causal convolution of three taps.
-
-    `x` is [S * group, T, C]. `tails` are the last two frames before the chunk, and the output
-    for those at its end, float32 [S, group, 2, C] each. `n_frames` of each stream are valid, int64
-    [S], at least 2.
-
-    Returns:
-        [S * group, T, 3 * C], the oldest tap first.
-    """
+def norm_mish_unfold(x: Tensor, norm: Affine, eps: float, taps: Taps) -> Tensor:
+    """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm` does."""
     if runs_kernels(x):
-        return _launch(x, change, gate, norm, eps, dtype, (*tails, n_frames))
-    return _unfold_taps(gated_norm(x, change, gate, norm, eps, dtype), *tails, n_frames)
-
-
-def norm_mish_unfold(
-    x: Tensor, norm: Affine, eps: float, tails: tuple[Tensor, Tensor], n_frames: Tensor
-) -> Tensor:
-    """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm_unfold` does."""
-    if runs_kernels(x):
-        return _launch(x, None, None, norm, eps, x.dtype, (*tails, n_frames))
+        return _launch(x, None, None, norm, eps, x.dtype, taps)
     y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
-    return _unfold_taps(y, *tails, n_frames)
+    return _unfold_taps(y, *taps)
 
 
 def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) -> Tensor:
@@ -152,24 +130,20 @@ def _launch(
     norm: Affine,
     eps: float,
     dtype: torch.dtype,
-    unfolding: tuple[Tensor, Tensor, Tensor] | None = None,
+    taps: Taps | None = None,
 ) -> Tensor:
-    """Launch the norm.
-
-    With `unfolding`, both tails and the valid frames, its result is unfolded, and without a change
-    Mish follows.
-    """
+    """Launch the norm; with `taps` and without a change Mish follows."""
     width = x.shape[-1]
-    n_rows, length, taps = 1, x.numel() // width, 1
+    n_rows, length, n_taps = 1, x.numel() // width, 1
     old = new = lengths = x
     group, strides = 1, (0, 0, 0)
-    if unfolding is not None:
-        (n_rows, length, _), taps = x.shape, 3
-        old, new, lengths = unfolding
+    if taps is not None:
+        (n_rows, length, _), n_taps = x.shape, 3
+        old, new, lengths = taps
         group = n_rows // len(lengths)
         assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
         strides = (old.stride(0), old.stride(1), lengths.stride(0))
-    out = torch.empty((*x.shape[:-1], taps * width), dtype=dtype, device=x.device)
+    out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
     _norm_frames[(length, n_rows)](
         x,
         x if change is None else change,
@@ -187,8 +161,8 @@ def _launch(
         BLOCK=triton.next_power_of_2(width),
         HAS_CHANGE=change is not None,
         HAS_GATE=gate is not None,
-        HAS_MISH=unfolding is not None and change is None,
-        UNFOLDS=unfolding is not None,
+        HAS_MISH=taps is not None and change is None,
+        UNFOLDS=taps is not None,
     )
     return out
 

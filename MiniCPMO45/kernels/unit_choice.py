@@ -57,15 +57,14 @@ N_COLUMNS = N_WORDS + MOST_RECENT
 
 
 def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
-    """Choose a token per row; `UnitPolicy.settle` must follow.
+    """Choose a token per row, int64 [rows]; NO_TOKEN where logits are not numbers.
+
+    `UnitPolicy.settle` must follow.
 
     Args:
         words: int32 [rows, N_COLUMNS]: bits of `UnitWords`, recent ids.
         is_forbidden: bool [vocabulary].
         logits: [rows, vocabulary], any floating dtype; unchanged.
-
-    Returns:
-        int64 [rows]; NO_TOKEN where logits are not numbers.
 
     Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
         whether it is the chunk's end, so one uniform number is enough.
@@ -85,7 +84,10 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     ends = torch.where(is_greedy, is_likeliest, probe < chance)
 
     wide = wide.masked_fill(is_forbidden, -torch.inf)
-    _scale(wide, _recent(words, n_recent), torch.where(n_recent > 0, penalty, 1.0))
+    ids = words[:, N_WORDS:].long()
+    places = torch.arange(MOST_RECENT, device=words.device)
+    recent = torch.where(places < n_recent, ids, ids[:, :1])  # unused places repeat the first
+    _scale(wide, recent, torch.where(n_recent > 0, penalty, 1.0))
     _scale(wide, turn_eos, length_penalty)
     wide.scatter_add_(1, listen, bias)
     rank = (wide > wide.gather(1, listen)).sum(-1, keepdim=True)
@@ -100,13 +102,6 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     token = torch.where(is_greedy, wide.argmax(-1, keepdim=True), pick(weights, uniform))
     token = torch.where(rank < listen_top_k, listen, token)
     return torch.where(ends, chunk_eos, token).masked_fill(total.isnan(), NO_TOKEN)[:, 0]
-
-
-def _recent(words: Tensor, n_recent: Tensor) -> Tensor:
-    """Recent ids int64 [rows, MOST_RECENT]; unused places repeat the first."""
-    ids = words[:, N_WORDS:].long()
-    places = torch.arange(MOST_RECENT, device=words.device)
-    return torch.where(places < n_recent, ids, ids[:, :1])
 
 
 def _scale(logits: Tensor, ids: Tensor, penalty: Tensor) -> None:
@@ -300,33 +295,24 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     tokens, counts = logits.new_empty(2, rows, blocks, dtype=torch.int32)
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
+    scanned = (adjusted, largest, tops, tokens, sums, counts)
     layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
+    layout |= dependent_launch(logits)
     _scan[(blocks, rows)](
         logits,
         words,
         is_forbidden.view(torch.int8),
-        adjusted,
-        largest,
-        tops,
-        tokens,
-        sums,
-        counts,
+        *scanned,
         vocabulary,
         N_WORDS=N_WORDS,
         RECENT=MOST_RECENT,
         num_warps=SCAN_WARPS,
-        **dependent_launch(logits),
         **layout,
     )
     _choose[(rows,)](
         logits,
         words,
-        adjusted,
-        largest,
-        tops,
-        tokens,
-        sums,
-        counts,
+        *scanned,
         groups,
         out,
         vocabulary,
@@ -337,7 +323,6 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         FEW=FEW_GROUPS,
         NO_TOKEN=NO_TOKEN,
         num_warps=CHOICE_WARPS,
-        **dependent_launch(logits),
         **layout,
     )
     return out

@@ -64,12 +64,8 @@ def harmonic_waves(f0: Tensor, noise: Tensor, config: HiFTConfig) -> Tensor:
     """Sines of the fundamental and its harmonics, silenced and noisy where unvoiced.
 
     The phase is accumulated per frame and interpolated between frame centres. A random initial
-    phase would have no effect, so there is none.
-
-    `noise` holds standard normal draws [B, L, harmonics + 1]; `f0` is in Hz, float32 [B, F].
-
-    Returns:
-        [B, L, harmonics + 1] with L = F * samples_per_frame.
+    phase would have no effect, so there is none. `f0` is in Hz, float32 [B, F]; standard normal
+    draws `noise` and the result are [B, L, harmonics + 1] with L = F * samples_per_frame.
     """
     per_frame = config.samples_per_frame
     phase = F.interpolate(_frame_phases(f0, config), scale_factor=float(per_frame), mode="linear")
@@ -161,10 +157,8 @@ def _excite_samples(
 def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     """Turn log magnitudes and phases into real and imaginary parts.
 
-    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` are valid, int64 [S].
-
-    Returns:
-        float32 [S, columns, 2 * n_bins], zero beyond a stream's end.
+    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` are valid, int64 [S]. The result
+    is float32 [S, columns, 2 * n_bins], zero beyond a stream's end.
     """
     if runs_kernels(x):
         n_streams, length, width = x.shape
@@ -215,10 +209,8 @@ def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: 
     """Sum windowed pieces one hop apart and divide by the windows that reach each sample.
 
     `pieces` are float32 [S, columns, n_fft], of which `n_columns` are valid, int64 [S]; the hop
-    divides n_fft.
-
-    Returns:
-        float32 [S, hop * (columns - 1)]: half a window is cut at either end.
+    divides n_fft. The result is float32 [S, hop * (columns - 1)]: half a window is cut at either
+    end.
     """
     if runs_kernels(pieces):
         n_streams, length, n_fft = pieces.shape

@@ -12,7 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
-from MiniCPMO45.kernels.device import Capturable, Staging, runs_kernels
-from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
+from MiniCPMO45.kernels.device import Capturable, Staging
+from MiniCPMO45.kernels.products import FrameConvolution
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.model.transformer import (
     DenseAttention,
@@ -50,19 +50,12 @@ FIRST_CAPACITY_FRAMES = 100  # two units; doubled on demand
 
 @dataclass(frozen=True, eq=False)
 class AudioBatch:
-    """Masks and positions of a batch of B clips or units.
+    """Masks and positions of a batch of B clips or units."""
 
-    Attributes:
-        is_sound: 1 at mel frames and 0 at padding [B, f]; None without padding.
-        context: leading encoder frames, dropped after the convolutions.
-        positions: int64 [B, T] or [T], positions of the T encoder frames after the context.
-        attention: self-attention among these.
-    """
-
-    is_sound: Tensor | None
-    context: int
-    positions: Tensor
-    attention: EncoderBatch
+    is_sound: Tensor | None  # [B, f], 1 at mel frames and 0 at padding; None without padding
+    context: int  # leading encoder frames, dropped after the convolutions
+    positions: Tensor  # int64 [B, T] or [T], of the T encoder frames after the context
+    attention: EncoderBatch  # among these
 
 
 class AudioLayer(EncoderLayer):
@@ -74,10 +67,7 @@ class AudioLayer(EncoderLayer):
         self.fc1 = nn.Linear(width, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, width)
         self.final_layer_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
-
-    @property
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        return self.self_attn_layer_norm, self.final_layer_norm
+        self.norms = self.self_attn_layer_norm, self.final_layer_norm
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.gelu(self.fc1(x)))
@@ -92,8 +82,8 @@ class AudioEncoder(nn.Module):
             raise ValueError(f"audio encoder activation {config.activation_function!r}")
         width, pad = config.d_model, CONV_KERNEL // 2
         self.heads = config.encoder_attention_heads
-        self.conv1 = nn.Conv1d(config.num_mel_bins, width, CONV_KERNEL, padding=pad)
-        self.conv2 = nn.Conv1d(width, width, CONV_KERNEL, stride=CONV_STRIDE, padding=pad)
+        self.conv1 = FrameConvolution(config.num_mel_bins, width, CONV_KERNEL, padding=pad)
+        self.conv2 = FrameConvolution(width, width, CONV_KERNEL, stride=CONV_STRIDE, padding=pad)
         self.embed_positions = nn.Embedding(config.max_source_positions, width)
         self.layers = nn.ModuleList(AudioLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
@@ -110,21 +100,14 @@ class AudioEncoder(nn.Module):
         return self.transform(rows + self.embed_positions(batch.positions), batch.attention)
 
     def convolve(self, mel: Tensor, is_sound: Tensor | None = None) -> Tensor:
-        """Run both convolutions over mel [B, 80, f]; `is_sound` as in `AudioBatch`.
+        """Run both convolutions over mel [B, 80, f]: [B, (f - 1) // 2 + 1, width].
 
-        Returns:
-            [B, (f - 1) // 2 + 1, width] in the weights' dtype.
+        The result is in the weights' dtype; `is_sound` as in `AudioBatch`.
         """
-        mel = mel.to(self.conv1.weight.dtype)
-        if runs_kernels(mel):
-            hidden = F.gelu(multiply_windows(mel.transpose(1, 2), self.conv1))
-            if is_sound is not None:
-                hidden = hidden * is_sound[:, :, None]
-            return F.gelu(multiply_windows(hidden, self.conv2))
-        hidden = F.gelu(self.conv1(mel))
+        hidden = F.gelu(self.conv1(mel.to(self.conv1.weight.dtype).transpose(1, 2)))
         if is_sound is not None:
-            hidden = hidden * is_sound[:, None]
-        return F.gelu(self.conv2(hidden)).transpose(1, 2)
+            hidden = hidden * is_sound[:, :, None]
+        return F.gelu(self.conv2(hidden))
 
     def transform(self, rows: Tensor, attention: EncoderBatch) -> Tensor:
         """Run the layers over frames with added positions [B, T, width]."""
@@ -168,14 +151,11 @@ def pool(rows: Tensor, step: int = POOL_STEP) -> Tensor:
 class AudioCache:
     """KV cache of one stream.
 
-    Attributes:
-        kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a frame side by side, the
-            layout of `stream_memory.StreamCache`.
-        length: encoder frames cached, 50 per second.
+    Key and value of a frame are side by side, the layout of `stream_memory.StreamCache`.
     """
 
-    kv: Tensor
-    length: int
+    kv: Tensor  # [layers, 1, heads, capacity, 2 * head_dim]
+    length: int  # encoder frames cached, 50 per second
     max_frames: int
 
     def clone(self) -> AudioCache:
@@ -225,15 +205,10 @@ def new_audio_cache(
 
 @dataclass(frozen=True, eq=False)
 class EncodeStream:
-    """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden].
+    """Request: encode the next mel frames of a stream, extending `cache`. Answer: [t, hidden]."""
 
-    Attributes:
-        mel: [80, frames] with two context frames on both sides, except on the left of the first.
-        cache: the stream's KV cache; grows by `n_new` frames.
-    """
-
-    mel: Tensor
-    cache: AudioCache
+    mel: Tensor  # [80, frames] with two context frames on both sides, the first only on the right
+    cache: AudioCache  # grows by `n_new` frames
     is_first: bool = False
 
     @property
@@ -257,14 +232,10 @@ class EncodeStream:
 
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-
-
 # Sizes of the pass over units: mel frames with context, encoder frames of context and unit.
 UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
 UNIT_CONTEXT = (CONTEXT_FRAMES + 1) // CONV_STRIDE
 UNIT_NEW = encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT
-
-
 MAX_VOICES = 8  # each takes 2.5 MB for 30 s of audio in bfloat16
 
 
@@ -287,19 +258,18 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, tuple[UnitInputs, Capturable[Tensor]]] = {}
+        self._pass = cache(partial(UnitPass, self))
         self._voices: OrderedDict[bytes, list[Tensor]] = OrderedDict()
         fuse_attention(encoder)
         if is_on_card:
-            for conv in (encoder.conv1, encoder.conv2):
-                lay_out_windows(conv)
+            encoder.conv1.pack()
+            encoder.conv2.pack()
 
     @torch.no_grad()
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:
-        """Embed whole clips, log-mels [80, f], in one padded batch.
+        """Embed whole clips, log-mels [80, f], in one padded batch: [t, llm_width] each.
 
-        Returns:
-            One tensor [t, llm_width] per clip, t = ((f - 1) // 2 + 1) // pool_step, possibly 0.
+        t = ((f - 1) // 2 + 1) // pool_step, possibly 0.
 
         Raises:
             ValueError: a clip is longer than the position table.
@@ -332,25 +302,29 @@ class AudioEmbedder:
 
     @torch.no_grad()
     def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:
-        """Embed one unit of each of several streams.
+        """Embed one unit of each of several streams: [t, llm_width] each, t = 10 for a whole unit.
 
         A cache in which the unit with its context would reach the last position is emptied first.
-
-        Returns:
-            One tensor [t, llm_width] per stream; t = 10 for a whole unit.
 
         Raises:
             ValueError: a cache appears twice, or a unit is too short or too long; the caches are
                 unchanged.
         """
-        _check(items)
+        if len({id(item.cache) for item in items}) < len(items):
+            raise ValueError("two units of one stream in a batch")
+        for item in items:
+            n_frames = item.mel.shape[1]
+            if item.n_new < 1:
+                raise ValueError(f"{n_frames} mel frames are only context")
+            if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
+                raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
         embedded: list[Tensor] = []
         for start in range(0, len(items), ROWS[-1]):
             embedded += self._feed(items[start : start + ROWS[-1]])
         return embedded
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n_rows)[1] for n_rows in sorted(rows, reverse=True)]
+        return [self._pass(n_rows) for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
@@ -358,12 +332,12 @@ class AudioEmbedder:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
-        inputs, work = self._pass(n_rows)
+        unit = self._pass(n_rows)
         try:
-            inputs.load(items)
-            rows = work.run() if self._has_fixed else self._embed(inputs)
+            unit.load(items)
+            rows = unit.run()
         finally:
-            inputs.release()
+            unit.table.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
         for item in items:
             item.cache.length += item.n_new
@@ -373,45 +347,25 @@ class AudioEmbedder:
             for of_one, count in zip(rows, counts, strict=True)
         ]
 
-    def _embed(self, inputs: UnitInputs) -> Tensor:
-        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
-        attention = inputs.attention()
-        rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
-        attention.store()
-        return pool(rows, self.pool_step)
 
-    def _pass(self, n_rows: int) -> tuple[UnitInputs, Capturable[Tensor]]:
-        """Return the static inputs of a pass and its work."""
-        if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # they are reused
-                inputs = UnitInputs(self.encoder, n_rows)
-            work = Capturable(f"audio encoder, {n_rows}", partial(self._embed, inputs))
-            self._passes[n_rows] = inputs, work
-        return self._passes[n_rows]
+class UnitPass(Capturable[Tensor]):
+    """A pass over a unit of each of at most S streams, with static inputs.
 
+    It extends their caches; its result is [S, frames // pool_step, llm_width].
+    """
 
-def _check(items: Sequence[EncodeStream]) -> None:
-    if len({id(item.cache) for item in items}) < len(items):
-        raise ValueError("two units of one stream in a batch")
-    for item in items:
-        n_frames = item.mel.shape[1]
-        if item.n_new < 1:
-            raise ValueError(f"{n_frames} mel frames are only context")
-        if item.padding < 0 or item.n_new > UNIT_NEW or item.padding + n_frames > UNIT_FRAMES:
-            raise ValueError(f"{n_frames} mel frames are more than a unit and its context")
-
-
-class UnitInputs:
-    """Static input buffers for a unit of each of at most S streams; `mel` is [S, 80, frames]."""
-
-    def __init__(self, encoder: AudioEncoder, n_rows: int) -> None:
+    @torch.inference_mode(False)  # the inputs are reused
+    @torch.no_grad()
+    def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
+        super().__init__(f"audio encoder, {n_rows}")
+        self._embedder, encoder = embedder, embedder.encoder
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
-        self._table = StreamTable(n_rows, sizes, like.device)
+        self.table = StreamTable(n_rows, sizes, like.device)
         self._mels = Staging(n_rows, N_MELS * UNIT_FRAMES, like.device, torch.float32)
-        self._cache = StreamCache(self._table, "kv", "n_new", heads)
-        self.mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
+        self._cache = StreamCache(self.table, "kv", "n_new", heads)
+        self._mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
         self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
@@ -419,9 +373,9 @@ class UnitInputs:
 
     def load(self, items: Sequence[EncodeStream]) -> None:
         """Write the inputs of units; their caches have the capacity for them."""
-        host, n = self._table.on_host(), len(items)
+        host, n = self.table.on_host(), len(items)
         mel_frame, frame = np.arange(UNIT_FRAMES), np.arange(UNIT_NEW)
-        spare = len(self._table.rows) - n
+        spare = len(self.table.rows) - n
         facts = [
             (each.padding, each.mel.shape[1], each.cache.length, each.n_new) for each in items
         ] + [(0, 0, 0, UNIT_NEW)] * spare
@@ -434,7 +388,7 @@ class UnitInputs:
         host["kv targets"][n:] = DROPPED
         memory = [item.cache.kv for item in items] + [self._dummy] * spare
         host["kv capacity"][:, 0] = [each.shape[3] for each in memory]
-        self._table.upload({"kv address": memory})
+        self.table.upload({"kv address": memory})
         if items:
             mels = [
                 each.mel
@@ -443,19 +397,16 @@ class UnitInputs:
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
             self._mels.begin()
-            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self.mel.shape[1:]))
+            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self._mel.shape[1:]))
             self._mels.send()
 
-    def release(self) -> None:
-        """Release the caches of the last `load`."""
-        self._table.release()
-
-    def attention(self) -> StreamAttention:
-        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
-
-    def batch(self, attention: StreamAttention) -> AudioBatch:
-        table = self._table
-        return AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
+    def _work(self) -> Tensor:
+        table, embedder = self.table, self._embedder
+        attention = StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
+        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
+        rows = embedder.projection(embedder.encoder(self._mel, batch))
+        stream_memory.store_entries(attention.new, self._cache, 0)
+        return pool(rows, embedder.pool_step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -473,6 +424,3 @@ class StreamAttention:
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         return stream_memory.attend(qkv, None, self.cache, layer)
-
-    def store(self) -> None:
-        stream_memory.store_entries(self.new, self.cache, 0)

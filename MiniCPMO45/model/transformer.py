@@ -24,9 +24,7 @@ from MiniCPMO45.kernels.products import (
     Embedding,
     JoinedWeight,
     Linear,
-    linear_add,
-    norm_linear,
-    norm_swiglu,
+    multiply,
     rms_norm,
 )
 from MiniCPMO45.kernels.stream_norms import gated_norm
@@ -94,11 +92,11 @@ class DecoderLayer(nn.Module):
         """Map rows [M, width] to [M, width]; attention goes through the batch."""
         attention, mlp = self.self_attn, self.mlp
         before, after = self.input_layernorm, self.post_attention_layernorm
-        qkv = norm_linear(rows, before.weight, before.eps, attention.qkv())
+        qkv = multiply(rows, attention.qkv(), before.weight, before.eps)
         mixed = batch.attend(layer, qkv, attention.norms)
-        rows = linear_add(mixed, attention.o_proj.stored, rows)
-        inner = norm_swiglu(rows, after.weight, after.eps, mlp.gate_up())
-        return linear_add(inner, mlp.down_proj.stored, rows)
+        rows = multiply(mixed, attention.o_proj.stored, residual=rows)
+        inner = multiply(rows, mlp.gate_up(), after.weight, after.eps, is_gated=True)
+        return multiply(inner, mlp.down_proj.stored, residual=rows)
 
 
 class Decoder(nn.Module):
@@ -180,14 +178,10 @@ class EncoderBatch(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseAttention:
-    """Attention of every row to the rows of its batch item that a mask allows.
-
-    Attributes:
-        mask: bool, broadcast to [B, heads, T, T], True where attention is allowed; or None.
-    """
+    """Attention of every row to the rows of its batch item that a mask allows."""
 
     heads: int
-    mask: Tensor | None
+    mask: Tensor | None  # bool, broadcast to [B, heads, T, T], True where attention is allowed
 
     def buffer(self, layer: int) -> None:
         """No buffer."""
@@ -205,11 +199,11 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(width, width, bias=key_bias)
         self.v_proj = nn.Linear(width, width)
         self.out_proj = nn.Linear(width, width)
-        self._fused: tuple[Tensor, Tensor] | None = None
+        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
 
     def forward(self, rows: Tensor, attention: EncoderBatch, layer: int) -> Tensor:
         """Attend among normalised rows [B, T, width]; return the residual branch."""
-        weight, bias = self._joined()
+        weight, bias = self.qkv.tensors()
         into = attention.buffer(layer)
         if into is None:
             qkv = F.linear(rows, weight, bias)
@@ -218,51 +212,18 @@ class SelfAttention(nn.Module):
             qkv = into
         return self.out_proj(attention.attend(layer, qkv))
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def fuse(self) -> None:
-        """Concatenate the three weights; the parameters become views of one tensor."""
-        if not self._is_fused():
-            self._fused = weight, bias = self._concatenated()
-            width = len(weight) // 3
-            for index, linear in enumerate((self.q_proj, self.k_proj, self.v_proj)):
-                part = slice(index * width, (index + 1) * width)
-                linear.weight.data = weight[part]
-                if linear.bias is not None:
-                    linear.bias.data = bias[part]
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        if self._fused is None or torch.is_grad_enabled() or not self._is_fused():
-            return self._concatenated()
-        return self._fused
-
-    def _is_fused(self) -> bool:
-        """Whether the parameters are still views; a conversion replaces their memory."""
-        if self._fused is None:
-            return False
-        return self._fused[0].data_ptr() == self.q_proj.weight.data_ptr()
-
-    def _concatenated(self) -> tuple[Tensor, Tensor]:
-        q, k, v = self.q_proj, self.k_proj, self.v_proj
-        key_bias = torch.zeros_like(q.bias) if k.bias is None else k.bias
-        return torch.cat((q.weight, k.weight, v.weight)), torch.cat((q.bias, key_bias, v.bias))
-
 
 def fuse_attention(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, SelfAttention):
-            part.fuse()
+            part.qkv.fuse()
 
 
 class EncoderLayer(nn.Module, ABC):
     """One pre-norm transformer layer; a subclass gives its parts their published names."""
 
     self_attn: SelfAttention
-
-    @property
-    @abstractmethod
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        """The norms before the attention and before the feed-forward part."""
+    norms: tuple[nn.LayerNorm, nn.LayerNorm]  # before the attention and the feed-forward part
 
     @abstractmethod
     def feed_forward(self, x: Tensor) -> Tensor:

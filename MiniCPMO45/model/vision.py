@@ -1,12 +1,9 @@
 """SigLIP vision tower for slices of any aspect ratio (`vpm.*`), and the resampler (`resampler.*`).
 
-The tower computes a feature per patch, the resampler a fixed number of embeddings per slice. Slices
-of several pictures and sessions share a pass. On a GPU, passes have fixed shapes and are captured
-as CUDA graphs: the usual numbers of patches run unpadded, others are padded to one length. Unusual
-slices, and all slices on a CPU, run at their exact size.
-
-Source: docs/specification/model.md#1.4, #1.5 and #4.2; SigLIP (arXiv:2303.15343), NaViT
-(arXiv:2307.06304).
+Slices of several pictures and sessions share a pass. On a GPU, passes have fixed shapes: the usual
+numbers of patches run unpadded, others are padded to one length. Unusual slices, and all slices on
+a CPU, run at their exact size. Source: docs/specification/model.md#1.4, #1.5 and #4.2; SigLIP
+(arXiv:2303.15343), NaViT (arXiv:2307.06304).
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import torch
@@ -33,8 +30,7 @@ from MiniCPMO45.model.transformer import (
 )
 from MiniCPMO45.processing.pictures import PATCH_SIDE, PATCH_VALUES, PixelSlice, Slice, patches_of
 
-PatchSize = tuple[int, int]
-"""Rows and columns of patches of one slice."""
+PatchSize = tuple[int, int]  # rows and columns of patches of one slice
 
 COORDINATE_END = 1 - 1e-6  # keeps rounding from adding a coordinate; section 1.4
 MAX_PERIOD = 10_000.0  # of the sin-cos table; section 1.5
@@ -46,20 +42,13 @@ CACHED_TABLES = 32
 
 @dataclass(frozen=True, eq=False)
 class PatchGrid:
-    """Patch coordinates of a batch of B slices, padded to L patches; cached and read-only.
+    """Patch coordinates of a batch of B slices, padded to L patches; cached and read-only."""
 
-    Attributes:
-        ids: int64 [B, L], index into the tower's position table, 0 in the padding.
-        rows, cols: int64 [B, L], coordinates inside the slice.
-        mask: bool [B, 1, 1, L], True at patches; None without padding.
-        codes: [longest side or more, H / 2], sin-cos codes for the resampler of width H.
-    """
-
-    ids: Tensor
-    rows: Tensor
-    cols: Tensor
-    mask: Tensor | None
-    codes: Tensor
+    ids: Tensor  # int64 [B, L], index into the tower's position table, 0 in the padding
+    rows: Tensor  # int64 [B, L], inside the slice
+    cols: Tensor  # int64 [B, L], inside the slice
+    mask: Tensor | None  # bool [B, 1, 1, L], True at patches; None without padding
+    codes: Tensor  # [longest side or more, H / 2], sin-cos codes for the resampler of width H
 
 
 def patch_grid(
@@ -131,9 +120,6 @@ def _layout(
     return ids_there, rows_there, cols_there, padded
 
 
-SUPPORTED_ACTIVATION = "gelu_pytorch_tanh"
-
-
 class SiglipVisionEmbeddings(nn.Module):
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
@@ -171,10 +157,7 @@ class SiglipEncoderLayer(EncoderLayer):
         self.layer_norm1 = nn.LayerNorm(width, eps=eps)
         self.mlp = SiglipMLP(config)
         self.layer_norm2 = nn.LayerNorm(width, eps=eps)
-
-    @property
-    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        return self.layer_norm1, self.layer_norm2
+        self.norms = self.layer_norm1, self.layer_norm2
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.mlp(x)
@@ -189,7 +172,7 @@ class SiglipEncoder(nn.Module):
 class SiglipVisionTransformer(nn.Module):
     def __init__(self, config: VisionConfig, *, drop_last_layer: bool = False) -> None:
         super().__init__()
-        if config.hidden_act != SUPPORTED_ACTIVATION:
+        if config.hidden_act != "gelu_pytorch_tanh":
             raise ValueError(f"vision activation {config.hidden_act!r} is not supported")
         num_layers = config.num_hidden_layers - (1 if drop_last_layer else 0)
         self.heads = config.num_attention_heads
@@ -285,7 +268,7 @@ class SliceEncoder:
         self._resizes_on_card = is_on_card and HAS_TRITON
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
         self._rows = tuple(count for count in ROWS if count <= most_rows)
-        self._passes: dict[tuple[int, int], FixedPass] = {}
+        self._fixed = cache(partial(FixedPass, self))
         fuse_attention(vision)
 
     @torch.no_grad()
@@ -377,17 +360,12 @@ class SliceEncoder:
         self.load(slices, patches)
         return self.forward(patches, self.grid([each.size for each in slices], length))
 
-    def _fixed(self, length: int, n_rows: int) -> FixedPass:
-        key = (length, n_rows)
-        if key not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it is reused
-                self._passes[key] = FixedPass(self, length, n_rows)
-        return self._passes[key]
-
 
 class FixedPass(Capturable[Tensor]):
-    """Static buffers and graph for at most `n_rows` slices of one length."""
+    """Static buffers and graph for `n_rows` slices of one length."""
 
+    @torch.inference_mode(False)  # the buffers are reused
+    @torch.no_grad()
     def __init__(self, encoder: SliceEncoder, length: int, n_rows: int) -> None:
         super().__init__(f"vision encoder, {n_rows} x {length}")
         self._encoder, self._length = encoder, length
@@ -406,11 +384,11 @@ class FixedPass(Capturable[Tensor]):
         sizes = [each.size for each in slices]
         if sizes == self._sizes:  # as from the same cameras
             return
-        n, static = len(slices), self._grid
-        self._sizes, grid = [], self._encoder.grid(sizes, self._length)
-        static.ids[:n], static.rows[:n], static.cols[:n] = grid.ids, grid.rows, grid.cols
+        static, grid = self._grid, self._encoder.grid(sizes, self._length)
+        self._sizes = []  # in case of an error on the way
+        static.ids[:], static.rows[:], static.cols[:] = grid.ids, grid.rows, grid.cols
         if static.mask is not None:
-            static.mask[:n] = True if grid.mask is None else grid.mask
+            static.mask[:] = True if grid.mask is None else grid.mask
         self._sizes = sizes
 
     def _work(self) -> Tensor:

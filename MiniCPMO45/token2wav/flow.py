@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
 from MiniCPMO45.kernels.stream_norms import (
     gated_norm,
-    gated_norm_unfold,
     norm_heads,
     norm_mish_unfold,
 )
@@ -114,7 +113,7 @@ class CausalConvBlock(nn.Module):
         """
         first, norm, second = self.layers
         affine = (norm.weight, norm.bias)
-        y = norm_mish_unfold(first.product(rows), affine, CONV_NORM_EPS, tails, n_frames)
+        y = norm_mish_unfold(first.product(rows), affine, CONV_NORM_EPS, (*tails, n_frames))
         return second.product(y)
 
 
@@ -152,9 +151,8 @@ class DiTBlock(nn.Module):
         sa, ca, ga, sm, cm, gm, sv, cv, gv = modulation.unbind(0)
         y = gated_norm(x, *change, (ca, sa), BLOCK_NORM_EPS, qkv.dtype)
         mixed = self.attn(y, qkv, cache, layer)
-        rows = gated_norm_unfold(
-            x, mixed, ga, (cv, sv), BLOCK_NORM_EPS, tails[0], n_frames, qkv.dtype
-        )
+        taps = (*tails[0], n_frames)
+        rows = gated_norm(x, mixed, ga, (cv, sv), BLOCK_NORM_EPS, qkv.dtype, taps)
         convolved = self.conv(rows, tails[1], n_frames)
         y = gated_norm(x, convolved, gv, (cm, sm), BLOCK_NORM_EPS, qkv.dtype)
         return self.mlp(y), gm

@@ -18,9 +18,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 from MiniCPMO45.kernels.convolutions import (
-    Activation,
     Convolution,
-    ExactConvolution,
     Upsampling,
     branch,
     convolve,
@@ -28,6 +26,7 @@ from MiniCPMO45.kernels.convolutions import (
     upsample,
 )
 from MiniCPMO45.kernels.device import run_concurrently
+from MiniCPMO45.kernels.products import FrameConvolution
 from MiniCPMO45.kernels.wave_transforms import cross_fade, excite, fourier, overlap_add, polar
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES, F0Config, HiFTConfig
 
@@ -81,12 +80,12 @@ class ResBlock(nn.Module):
         """Run all but the last convolution; return its residual and its input."""
         pairs = list(zip(self.convs1, self.activations2, self.convs2, strict=True))
         for index, (first, inner, second) in enumerate(pairs):
-            between = Activation(alpha=cast(Snake, inner).alpha)
+            between = cast(Snake, inner).alpha
             _, y = convolve(
                 y, cast(Convolution, first), lengths, activation=between, wants_sum=False
             )
             if index < len(pairs) - 1:
-                following = Activation(alpha=cast(Snake, self.activations1[index + 1]).alpha)
+                following = cast(Snake, self.activations1[index + 1]).alpha
                 x, y = convolve(
                     y, cast(Convolution, second), lengths, added=(x,), activation=following
                 )
@@ -104,7 +103,7 @@ class F0Predictor(nn.Module):
         layers: list[nn.Module] = []
         for index in range(F0_LAYERS):
             n_in = width if index else config.in_channels
-            layers += [weight_norm(ExactConvolution(n_in, width, 3, padding=1)), nn.ELU()]
+            layers += [weight_norm(FrameConvolution(n_in, width, 3, padding=1)), nn.ELU()]
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(width, config.num_class)
 
@@ -144,7 +143,7 @@ class HiFT(nn.Module):
         widths = [base // 2 ** (i + 1) for i in range(len(rates))]
         self.f0_predictor = F0Predictor(config.f0_predictor)
         self.m_source = HarmonicSource(config)
-        self.conv_pre = weight_norm(ExactConvolution(config.in_channels, base, 7, padding=3))
+        self.conv_pre = weight_norm(FrameConvolution(config.in_channels, base, 7, padding=3))
         self.ups = nn.ModuleList(
             weight_norm(Upsampling(2 * width, width, kernel, rate))
             for width, kernel, rate in zip(widths, config.upsample_kernel_sizes, rates, strict=True)
@@ -175,7 +174,7 @@ class HiFT(nn.Module):
         for module in self.modules():
             if isinstance(module, Convolution | Upsampling):
                 module.pack(dtype)
-            elif isinstance(module, ExactConvolution):
+            elif isinstance(module, FrameConvolution):
                 module.pack()
         with torch.no_grad():
             self._alphas = [self._stack_alphas(stage) for stage in range(len(self.ups))]
@@ -264,7 +263,7 @@ class HiFT(nn.Module):
         alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
         x, branches = branch(source, upsampled, alphas, lengths, self.dtype)
         is_last = stage == len(self.ups) - 1
-        following = Activation(slope=LAST_LEAKY_SLOPE if is_last else config.lrelu_slope)
+        following = LAST_LEAKY_SLOPE if is_last else config.lrelu_slope
         *blocks, last = self._blocks_of(stage)
         works: list[Callable[[], Any]] = [
             partial(block, x, y, lengths) for block, y in zip(blocks, branches, strict=False)
@@ -318,7 +317,7 @@ def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:
     for width, up in zip(reversed(widths), (1, *reversed(config.upsample_rates[1:])), strict=True):
         rate *= up
         kernel, padding = (1, 0) if rate == 1 else (2 * rate, rate // 2)
-        downs.insert(0, ExactConvolution(channels, width, kernel, stride=rate, padding=padding))
+        downs.insert(0, FrameConvolution(channels, width, kernel, stride=rate, padding=padding))
     return downs
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.engine.kv_cache import PagedBatch
+from MiniCPMO45.engine.kv_cache import PackedRows
 from MiniCPMO45.model.transformer import Decoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
@@ -49,9 +49,9 @@ class DecoderLog:
     def clear(self) -> None:
         self.rows, self.hidden, self.positions, self.cache_lengths = [], [], [], []
 
-    def _before(self, module: nn.Module, args: tuple[Tensor, PagedBatch]) -> None:
+    def _before(self, module: nn.Module, args: tuple[Tensor, PackedRows]) -> None:
         rows, batch = args
-        places = batch.rows.positions
+        places = batch.map.positions
         self.positions += (self.rope.place(places) if self.rope else places).tolist()
         self.cache_lengths += places.tolist()
         self.rows.append(rows.clone())

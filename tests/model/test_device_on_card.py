@@ -109,7 +109,7 @@ def test_a_small_card_gets_passes_for_its_slots_and_answers_alike(
         monkeypatch.setattr(module, "is_small_card", lambda _device: True)
     options = LoadOptions(slots=1, show_progress=False)
     small = Executor(toy_on_card.model, toy_on_card.vocoder, options=options)
-    assert (small.options.conversations, small.options.most_rows) == (1, device.SMALL_CARD_ROWS)
+    assert (small.options.conversations, small.options.most_rows) == (1, executor.SMALL_CARD_ROWS)
     assert_texts_are_those_of_the_cpu(toy_on_card, small, on_cpu)
 
 

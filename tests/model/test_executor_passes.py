@@ -14,7 +14,7 @@ from torch import Tensor
 from core.engine.passes import free_share, run_alone
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine import kv_cache
-from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.executor import Executor, most_tokens
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.steps import (
     ChooseToken,
@@ -27,7 +27,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
 )
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.kernels.device import CardMemory, most_tokens
+from MiniCPMO45.kernels.device import CardMemory
 from tests.fakes.decoders import held_tokens
 from tests.model.decoder_requests import (
     GREEDY_CODES,

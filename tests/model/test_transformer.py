@@ -22,10 +22,10 @@ from MiniCPMO45.engine.kv_cache import (
     KvHandle,
     KvStore,
     PackedRows,
-    PagedBatch,
     reserve_all,
 )
-from MiniCPMO45.kernels.products import JoinedWeight, Linear, dense
+from MiniCPMO45.kernels.products import JoinedWeight, Linear
+from MiniCPMO45.kernels.quantised import unpacked
 from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
@@ -53,8 +53,7 @@ class Bench:
         reserve_all([(kv, len(rows)) for kv, rows in parts])
         packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
         packed.load([FedRows(kv, (0,) * len(rows)) for kv, rows in parts])
-        batch = PagedBatch(self.store, packed.map)
-        states = self.decoder(torch.cat([rows for _, rows in parts]), batch)
+        states = self.decoder(torch.cat([rows for _, rows in parts]), packed)
         for kv, rows in parts:
             kv.advance(len(rows))
         return states.split(counts)
@@ -270,9 +269,9 @@ def test_joined_weights_are_the_layers_own() -> None:
     joined = JoinedWeight(*linears)
     joined.fuse()
     with torch.inference_mode():
-        fused = dense(joined(), torch.float32)
+        fused = unpacked(joined(), torch.float32)
         joined.fuse()
-        assert dense(joined(), torch.float32).data_ptr() == fused.data_ptr(), "fused twice"
+        assert unpacked(joined(), torch.float32).data_ptr() == fused.data_ptr(), "fused twice"
     assert torch.equal(fused, torch.cat(before))
     storage = fused.untyped_storage().data_ptr()
     assert {each.weight.untyped_storage().data_ptr() for each in linears} == {storage}
@@ -281,7 +280,7 @@ def test_joined_weights_are_the_layers_own() -> None:
     linears[0].load_state_dict({"weight": torch.full((4, 6), 5.0)}, assign=True)
     with torch.inference_mode():
         assert torch.equal(
-            dense(joined(), torch.float32), torch.cat([each.weight for each in linears])
+            unpacked(joined(), torch.float32), torch.cat([each.weight for each in linears])
         )
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.engine.policies import (
-    add_bias,
     draw,
     keep_top_k,
     keep_top_p,
@@ -93,20 +92,9 @@ def test_ascending_top_p_drops_the_unlikely_end_but_keeps_three(logits: Tensor, 
         assert torch.equal(found.isfinite()[sure], is_kept[sure])
 
 
-@given(rows, st.floats(0.001, 1000))
-def test_a_bias_multiplies_the_odds(logits: Tensor, scale: float) -> None:
-    token = 5
-    biased = add_bias(logits, token, math.log(scale))
-    odds = [row.double().softmax(-1)[token] for row in (logits, biased)]
-    odds = [chance / (1 - chance) for chance in odds if chance < 1 - 1e-9]
-    if len(odds) == 2 and odds[0] > 0:
-        assert float(odds[1] / odds[0]) == pytest.approx(scale, rel=1e-3)
-
-
 CHANGES: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("penalise_repetition", lambda row: penalise_repetition(row, [0, 1], 1.5)),
     ("penalise_frequency", lambda row: penalise_frequency(row, [0, 1], 1.5)),
-    ("add_bias", lambda row: add_bias(row, 0, 2.0)),
     ("keep_top_k", lambda row: keep_top_k(row, 1)),
     ("keep_top_p", lambda row: keep_top_p(row, 0.1)),
     ("keep_top_p_ascending", lambda row: keep_top_p_ascending(row, 0.1)),

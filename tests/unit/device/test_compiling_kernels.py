@@ -33,7 +33,7 @@ def compile_for(capability, kernel, types, constants, **options):
 """
 
 PRODUCTS = """
-from MiniCPMO45.kernels import packed_products, products, row_products
+from MiniCPMO45.kernels import products, quantised, row_products
 
 ROW = dict(BLOCK_N=4, OVERLAPS=False)
 SOME = dict(BLOCK_N=32, BLOCK_M=16, OVERLAPS=False)
@@ -47,8 +47,8 @@ for card, capability in enumerate((80, 90, 120)):
         parts = dict(HAS_GATE=not adds, HAS_RESIDUAL=adds, HAS_NORM=not adds)
         types = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
         if kind == "packed":
-            one_row = packed_products.multiply_packed_row
-            some_rows = packed_products.multiply_packed_rows
+            one_row = quantised.multiply_packed_row
+            some_rows = quantised.multiply_packed_rows
             sizes = dict(W=128, GROUP=16, BLOCK_W=64)
             types |= dict(weight="*i32", scales="*bf16")
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -27,9 +28,7 @@ from MiniCPMO45.kernels.attention import (
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.product_plans import PRODUCTS, FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.products import (
-    linear_add,
-    norm_linear,
-    norm_swiglu,
+    multiply,
     rms_norm,
 )
 from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, silu_gate
@@ -81,7 +80,7 @@ class TestProductOfOneRow:
         norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
         answer = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
-        assert_near(answer, norm_linear(x, norm, EPS, weight))
+        assert_near(answer, multiply(x, weight, norm, EPS))
 
     def test_gated(self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan) -> None:
         x = torch.randn(1, INPUTS, device=device).to(dtype)
@@ -90,7 +89,7 @@ class TestProductOfOneRow:
         answer = multiply_row(x, norm, EPS, weight, None, is_gated=True, plan=plan)
         # In bfloat16 the plain version rounds four times on the way, the kernel once.
         scale = None if norm is None else norm.float()
-        gate, up = norm_linear(x.float(), scale, EPS, weight.float()).chunk(2, dim=-1)
+        gate, up = multiply(x.float(), weight.float(), scale, EPS).chunk(2, dim=-1)
         assert_near(answer, (F.silu(gate) * up).to(dtype))
 
     def test_residual_is_added_out_of_place(
@@ -102,7 +101,7 @@ class TestProductOfOneRow:
         residual = torch.randn(1, COLUMNS, device=device).to(dtype)
         before = residual.clone()
         answer = multiply_row(x, norm, EPS, weight, residual, is_gated=False, plan=plan)
-        assert_near(answer, residual + norm_linear(x, norm, EPS, weight))
+        assert_near(answer, residual + multiply(x, weight, norm, EPS))
         assert torch.equal(residual, before)
 
 
@@ -132,7 +131,7 @@ class TestProductOfFewRows:
         residual = torch.randn(rows, COLUMNS, device=device).to(dtype)
         before = residual.clone()
         answer = multiply_rows(x, weight, residual, is_gated=False, plan=self.PLAN)
-        assert_near(answer, linear_add(x, weight, residual))
+        assert_near(answer, multiply(x, weight, residual=residual))
         assert torch.equal(residual, before)
 
 
@@ -153,7 +152,7 @@ class TestRowwiseSteps:
     def test_gate(self, device: str, dtype: torch.dtype) -> None:
         gate_up = torch.randn(3, 2 * 1100, device=device).to(dtype)
         gate, up = gate_up.chunk(2, dim=-1)
-        assert_near(silu_gate(gate_up), F.silu(gate) * up)
+        assert_near(with_kernels(silu_gate, gate_up), F.silu(gate) * up)
 
 
 def row_map(
@@ -299,12 +298,12 @@ def test_chosen_plans_fit_a_decoder(device: str, dtype: torch.dtype, rows: int) 
 
     x, norm, residual = draw(rows, width), draw(width), draw(rows, width)
     gate_up, down, head = draw(2 * inner, width) / 11, draw(width, inner) / 14, draw(37, width)
-    middle = with_kernels(norm_swiglu, x, norm, EPS, gate_up)
-    assert_near(middle, norm_swiglu(x, norm, EPS, gate_up))
-    answer = with_kernels(linear_add, middle, down, residual)
-    assert_near(answer, linear_add(middle, down, residual))
-    answer = with_kernels(norm_linear, x, norm, EPS, head)
-    assert_near(answer, norm_linear(x, norm, EPS, head))
+    middle = with_kernels(partial(multiply, is_gated=True), x, gate_up, norm, EPS)
+    assert_near(middle, multiply(x, gate_up, norm, EPS, is_gated=True))
+    answer = with_kernels(partial(multiply, residual=residual), middle, down)
+    assert_near(answer, multiply(middle, down, residual=residual))
+    answer = with_kernels(multiply, x, head, norm, EPS)
+    assert_near(answer, multiply(x, head, norm, EPS))
 
 
 @pytest.mark.gpu
@@ -314,8 +313,8 @@ def test_measured_plans_are_right(columns: int, inputs: int, rows: int) -> None:
     x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
     norm = torch.randn(inputs, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(columns, inputs, device="cuda", dtype=torch.bfloat16) * inputs**-0.5
-    answer = with_kernels(norm_linear, x, norm, EPS, weight)
-    assert_near(answer, norm_linear(x, norm, EPS, weight))
+    answer = with_kernels(multiply, x, weight, norm, EPS)
+    assert_near(answer, multiply(x, weight, norm, EPS))
 
 
 @pytest.mark.gpu
@@ -333,7 +332,7 @@ def test_a_captured_step_follows_its_map() -> None:
     tables = angles.cos(), angles.sin()
 
     def step(pages: Tensor) -> Tensor:
-        qkv = norm_linear(x, norm, EPS, weight)
+        qkv = multiply(x, weight, norm, EPS)
         return attend(qkv, None, EPS, tables, rows.fresh(), pages)
 
     with_kernels(step, layer.clone())

@@ -18,9 +18,7 @@ from MiniCPMO45.kernels.product_plans import (
     OneRowPlan,
 )
 from MiniCPMO45.kernels.products import (
-    linear_add,
-    norm_linear,
-    norm_swiglu,
+    multiply,
     normalise,
     scale_rows,
 )
@@ -124,9 +122,9 @@ class TestKernels:
         pair = at(device, drawn(scheme, 2 * COLUMNS, inputs))
         plan = OneRowPlan(4, 128, 2)
         found = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
-        assert_near(found, norm_linear(x, norm, EPS, weight), limit)
+        assert_near(found, multiply(x, weight, norm, EPS), limit)
         found = multiply_row(x, None, EPS, weight, residual, is_gated=False, plan=plan)
-        assert_near(found, linear_add(x, weight, residual), limit)
+        assert_near(found, multiply(x, weight, residual=residual), limit)
         found = multiply_row(x, norm, EPS, pair, None, is_gated=True, plan=plan)
         assert_near(found, wide_swiglu(x, norm, pair), limit)
 
@@ -141,7 +139,7 @@ class TestKernels:
         found = multiply_rows(
             rows, weight, residual, is_gated=False, plan=plan, row_scales=scales, dtype=dtype
         )
-        assert_near(found, linear_add(x, weight, residual))
+        assert_near(found, multiply(x, weight, residual=residual))
         found = multiply_rows(
             rows, pair, None, is_gated=True, plan=plan, row_scales=scales, dtype=dtype
         )
@@ -152,11 +150,11 @@ def wide_swiglu(x: Tensor, norm: Tensor | None, weight: QuantisedWeight) -> Tens
     """The gated product with one rounding at the end, as the kernels have it."""
     if norm is None:
         rows = x.float()
-    elif weight.is_e4m3:
+    elif weight.scheme is Scheme.FP8:
         rows = products.rms_norm(x, norm, EPS).float()
     else:
         rows = normalise(x.float(), norm.float(), EPS)
-    gate, up = norm_linear(rows, None, EPS, weight).chunk(2, dim=-1)
+    gate, up = multiply(rows, weight, None, EPS).chunk(2, dim=-1)
     return (torch.nn.functional.silu(gate) * up).to(x.dtype)
 
 
@@ -185,10 +183,10 @@ def test_chosen_plans_fit_a_decoder(
     if device == "cpu":  # Triton's interpreter does not round to e4m3 as a card does
         monkeypatch.setattr(products, "scale_rows", partial(scaled, by_kernel=False))
     limit = E4M3_FLOAT32 if scheme is Scheme.FP8 else FLOAT32
-    found = with_kernels(norm_linear, x, norm, EPS, weight)
-    assert_near(found, norm_linear(x, norm, EPS, weight), limit)
+    found = with_kernels(multiply, x, weight, norm, EPS)
+    assert_near(found, multiply(x, weight, norm, EPS), limit)
     pair = at(device, drawn(scheme, 2 * INPUTS))
-    found = with_kernels(norm_swiglu, x, norm, EPS, pair)
+    found = with_kernels(partial(multiply, is_gated=True), x, pair, norm, EPS)
     assert_near(found, wide_swiglu(x, norm, pair), limit)
 
 
@@ -254,5 +252,5 @@ def test_measured_plans_are_right(scheme: Scheme, size: tuple[int, int], rows: i
         wide = values.float() * scales[:, None]
         wanted = torch.nn.functional.linear(wide, unpacked(weight, torch.float32))
     else:
-        wanted = norm_linear(x.float(), norm.float(), EPS, weight)
-    assert_near(with_kernels(norm_linear, x, norm, EPS, weight), wanted.to(torch.bfloat16))
+        wanted = multiply(x.float(), weight, norm.float(), EPS)
+    assert_near(with_kernels(multiply, x, weight, norm, EPS), wanted.to(torch.bfloat16))

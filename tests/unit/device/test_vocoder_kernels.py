@@ -15,7 +15,6 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from MiniCPMO45.kernels import convolutions, stream_memory, stream_norms, wave_transforms
 from MiniCPMO45.kernels.convolutions import (
-    Activation,
     Convolution,
     Upsampling,
     branch,
@@ -186,13 +185,11 @@ def test_norms_in_front_of_causal_convolutions(
 
     def work() -> tuple[Tensor, Tensor, Tensor]:
         new = torch.zeros(STREAMS, 3, 2, 2, CHANNELS, device=device)
-        tails, total, affine = (old, new[:, 1]), x.clone(), (scale, shift)
+        taps, total, affine = (old, new[:, 1], n_frames), x.clone(), (scale, shift)
         if has_mish:
-            y = stream_norms.norm_mish_unfold(change, affine, 1e-6, tails, n_frames)
+            y = stream_norms.norm_mish_unfold(change, affine, 1e-6, taps)
         else:
-            y = stream_norms.gated_norm_unfold(
-                total, change, gate, affine, 1e-6, tails, n_frames, dtype
-            )
+            y = stream_norms.gated_norm(total, change, gate, affine, 1e-6, dtype, taps)
         return y, total, new
 
     for ours, theirs in zip(*both(monkeypatch, work), strict=True):
@@ -242,8 +239,8 @@ def test_convolutions(
     lengths = torch.tensor([[37, 0], [20, 0]], device=device)[:, 0]
     activation = {
         "sum": None,
-        "snake": Activation(alpha=torch.rand(n_out, device=device) + 0.1),
-        "leaky": Activation(slope=0.1),
+        "snake": torch.rand(n_out, device=device) + 0.1,
+        "leaky": 0.1,
     }[kind]
     answers = both(
         monkeypatch,

@@ -153,9 +153,3 @@ class LoadOptions:
     def report(self, stage: str, share: float | None = None) -> None:
         if self.on_progress is not None:
             self.on_progress(stage, share)
-
-    @classmethod
-    def for_device(cls, device: str | torch.device) -> LoadOptions:
-        """Return the default options: bfloat16 on a GPU, float32 on a CPU."""
-        device = torch.device(device)
-        return cls(device, torch.float32 if device.type == "cpu" else torch.bfloat16)

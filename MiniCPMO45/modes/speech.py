@@ -232,6 +232,9 @@ class UnitSpeech:
     early_samples: int = 0
 
 
+UNSPOKEN = UnitSpeech()
+
+
 def speak_unit(
     session: Session,
     draft: UnitDraft,
@@ -239,10 +242,8 @@ def speak_unit(
     config: TTSConfig,
     rule: CodeRule,
     watch: Stopwatch,
-    *,
-    eos: int,
 ) -> Steps[UnitSpeech]:
-    """Synthesise the `text` of one duplex unit, at most one second; `eos` is the end code.
+    """Synthesise the `text` of one duplex unit, at most one second.
 
     With `DuplexSettings.early_audio`, the beginning is emitted as `EarlyAudio` as soon as the
     vocoder can compute it. Both parts together have the length of the whole.
@@ -256,7 +257,7 @@ def speak_unit(
         session,
         pieces,
         rule,
-        eos=eos,
+        eos=config.speech_eos_id,
         most=CODES_PER_REQUEST,
         least=CODES_PER_REQUEST if is_inside_turn else 0,
     )

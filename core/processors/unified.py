@@ -6,7 +6,6 @@ Choosing a mode selects a view; all state is in the views' sessions.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -97,9 +96,12 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.mode = ProcessorMode.CHAT
+        place = _usable(device)
+        usual: DtypeName = "float32" if place.type == "cpu" else "bfloat16"
         defaults = DuplexSettings(window=window or WindowSettings())
-        options = replace(
-            _usual_options(device, dtype),
+        options = LoadOptions(
+            place,
+            DTYPES[dtype or usual],
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
             duplex_defaults=override(defaults, duplex_config),
@@ -191,11 +193,6 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
         return InlineEngine(run)
     engine.run_pass = run
     return engine
-
-
-def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
-    usual = LoadOptions.for_device(_usable(device))
-    return usual if dtype is None else replace(usual, dtype=DTYPES[dtype])
 
 
 def _usable(name: str) -> torch.device:

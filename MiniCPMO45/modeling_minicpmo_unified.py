@@ -53,7 +53,7 @@ class UnifiedModel:
         options.report("loading the voice")
         assets, vocoder, voices = folder / TOKEN2WAV_FOLDER, None, None
         if assets.is_dir():
-            vocoder = load_token2wav(assets, options, device=options.device)
+            vocoder = load_token2wav(assets, options)
             encoder = read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device)
             voices = VoiceLibrary(encoder, vocoder)
             options.report("preparing the engine")

@@ -110,42 +110,33 @@ class SlotRing:
         """Return a ring of the same rule with these slots, 0 ... n - 1 in some order."""
         return replace(self, order=np.array(slots, np.int32).tobytes())
 
+    @lru_cache(maxsize=KNOWN_ORDERS)  # noqa: B019  # a ring is a small value
     def append(self, n_new: int) -> tuple[Slots, SlotRing]:
         """Place a chunk.
 
         Returns:
             Slot of each new entry, `DROPPED` if it is not retained; and the ring afterwards.
         """
-        return _append(self, n_new)
+        new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
+        parts = (new, self.slots) if self.newest_first else (self.slots, new)
+        order = np.concatenate(parts)
+        if len(order) > self.capacity:
+            order = np.concatenate((order[: self.first], order[len(order) - self.last :]))
+        is_new = order < 0
+        is_free = np.ones(len(order), bool)
+        is_free[order[~is_new]] = False
+        places = np.flatnonzero(is_free).astype(np.int32)
+        targets = np.full(n_new, DROPPED, np.int32)
+        targets[-1 - order[is_new]] = places
+        order[is_new] = places
+        return targets, replace(self, order=order.tobytes())
 
+    @lru_cache(maxsize=KNOWN_ORDERS)  # noqa: B019  # a ring is a small value
     def ages(self) -> Slots:
         """Distance of each slot's entry to the next new one [length], at least 1; read only."""
-        return _ages(self.order)
-
-
-@lru_cache(maxsize=KNOWN_ORDERS)
-def _append(ring: SlotRing, n_new: int) -> tuple[Slots, SlotRing]:
-    new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
-    parts = (new, ring.slots) if ring.newest_first else (ring.slots, new)
-    order = np.concatenate(parts)
-    if len(order) > ring.capacity:
-        order = np.concatenate((order[: ring.first], order[len(order) - ring.last :]))
-    is_new = order < 0
-    is_free = np.ones(len(order), bool)
-    is_free[order[~is_new]] = False
-    places = np.flatnonzero(is_free).astype(np.int32)
-    targets = np.full(n_new, DROPPED, np.int32)
-    targets[-1 - order[is_new]] = places
-    order[is_new] = places
-    return targets, replace(ring, order=order.tobytes())
-
-
-@lru_cache(maxsize=KNOWN_ORDERS)
-def _ages(order: bytes) -> Slots:
-    slots = np.frombuffer(order, np.int32)
-    ages = np.empty_like(slots)
-    ages[slots] = np.arange(len(slots), 0, -1)
-    return ages
+        ages = np.empty_like(self.slots)
+        ages[self.slots] = np.arange(self.length, 0, -1)
+        return ages
 
 
 SlotRings = tuple[SlotRing, ...]  # estimator, token rate, mel rate
@@ -260,9 +251,8 @@ class VoiceBase:
     @cached_property
     def rings(self) -> SlotRings:
         """Rings at the start of a turn, over the prompt's slots."""
-        counts = (self.frames, self.frames // UPSAMPLING, self.frames)
-        rings = zip(rings_for(self.frames, HISTORY_FRAMES), counts, strict=True)
-        return tuple(ring.filled(range(count)) for ring, count in rings)
+        rings = rings_for(self.frames, HISTORY_FRAMES)
+        return tuple(ring.filled(range(ring.first)) for ring in rings)
 
     @cached_property
     def padded_noise(self) -> Tensor:
@@ -402,15 +392,15 @@ class ChunkBatch:
         self.shape, self.schedule = shape, schedule
         device, encoder = schedule.final.device, config.flow.encoder
         n_given = shape.codes + encoder.pre_lookahead_len
-        sizes = {"tails": 1, "n_given": 1, "n_codes": 1, "n_frames": 1, "has_started": 1}
-        sizes |= {"codes": n_given}
+        fields = ("tails", "n_given", "n_codes", "n_frames", "has_started")
+        sizes = {**dict.fromkeys(fields, 1), "codes": n_given}
         sizes |= StreamCache.sizes("estimator", shape.frames)
         sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
         sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
         self.table = table = StreamTable(shape.rows, sizes, device)
         heads = encoder.attention_heads
-        n_heads = config.flow.estimator.num_heads
-        self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
+        estimator_heads = config.flow.estimator.num_heads
+        self.estimator = StreamCache(table, "estimator", "n_frames", estimator_heads)
         self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
         self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)

@@ -49,10 +49,11 @@ def test_pt_and_safetensors_give_the_same_vocoder(tmp_path: Path, is_zip: bool) 
     options = LoadOptions(flow_steps=2)
     torch.save({**flow, "epoch": 3}, tmp_path / "flow.pt", _use_new_zipfile_serialization=is_zip)
     torch.save(old_names(hift), tmp_path / "hift.pt", _use_new_zipfile_serialization=is_zip)
-    from_pt = load_token2wav(tmp_path, options, config=toy_config())
+    (tmp_path / "config.json").write_text(toy_config().model_dump_json())
+    from_pt = load_token2wav(tmp_path, options)
     save_file(flow, tmp_path / "flow.safetensors")
     save_file(hift, tmp_path / "hift.safetensors")
-    from_safetensors = load_token2wav(tmp_path, options, config=toy_config())
+    from_safetensors = load_token2wav(tmp_path, options)
     weights, others = tensors_of(from_pt), tensors_of(from_safetensors)
     assert weights.keys() == others.keys()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
@@ -115,7 +116,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"flow\.safetensors"):
-        load_token2wav(tmp_path, config=toy_config())
+        load_token2wav(tmp_path)
 
 
 @pytest.mark.parametrize(

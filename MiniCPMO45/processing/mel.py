@@ -157,11 +157,6 @@ class MelState:
         inside = (len(self.samples) - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
         return max(0, min(self.full_frames, inside))
 
-    @property
-    def stable_frames_global(self) -> int:
-        """Frames of the stream that further audio will not change."""
-        return self.base_frames + self.stable_frames
-
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Append audio and return the next unit's mel frames, once they are stable.
@@ -185,7 +180,7 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     unit_frames = UNIT_SAMPLES // HOP_SAMPLES
     start = state.core_end - CONTEXT_FRAMES
     stop = state.core_end + unit_frames + CONTEXT_FRAMES
-    if state.stable_frames_global < stop and not is_last:
+    if state.base_frames + state.stable_frames < stop and not is_last:
         return nothing
     known = torch.cat([state.frames, unstable], dim=1)
     lowest = FIXED_FLOOR_LOG10  # while the buffer is too short for an estimate of the loudness
@@ -195,7 +190,10 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
     mel = _normalise(known[:, first:last], lowest)
     state.core_end += unit_frames
-    _drop_frames(state, state.core_end - CONTEXT_FRAMES)
+    n_old = max(0, state.core_end - CONTEXT_FRAMES - state.frames_start)
+    n_old = min(n_old, state.frames.shape[1])
+    state.frames = state.frames[:, n_old:].clone()
+    state.frames_start += n_old
     return mel
 
 
@@ -226,12 +224,6 @@ def _add_frames(state: MelState) -> Tensor:
     state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
     state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
     return new[:, n_stable:]
-
-
-def _drop_frames(state: MelState, before: int) -> None:
-    n_old = min(max(0, before - state.frames_start), state.frames.shape[1])
-    state.frames = state.frames[:, n_old:].clone()
-    state.frames_start += n_old
 
 
 def _buffer_frames(samples: Tensor, first: int, stop: int) -> Tensor:

@@ -16,14 +16,9 @@ import numpy as np
 from PIL import Image
 from transformers import ProcessorMixin, WhisperFeatureExtractor
 
-from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, embedding_count
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, slice_image
-from MiniCPMO45.processing.prompts import (
-    AUDIO_MARKER,
-    IMAGE_MARKER,
-    audio_placeholder,
-)
+from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER, audio_placeholder
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 Part = str | Image.Image | np.ndarray
@@ -158,11 +153,9 @@ class MiniCPMOProcessor(ProcessorMixin):
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
         options = options or PromptOptions()
-        contents = [_content_parts(m.content) for m in messages]
-        parts = [part for groups in contents for group in groups for part in group]
+        parts: list[Part] = []
         rows = [
-            {"role": m.role, "content": _content_text(groups, options)}
-            for m, groups in zip(messages, contents, strict=True)
+            {"role": m.role, "content": _content_text(m.content, options, parts)} for m in messages
         ]
         has_sound = any(isinstance(part, np.ndarray) for part in parts)
         text = self.tokenizer.render_chat(
@@ -182,10 +175,8 @@ class MiniCPMOProcessor(ProcessorMixin):
             ProcessingError: a part cannot be used.
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
-        options = options or PromptOptions()
-        groups = _content_parts(content)
-        parts = [part for group in groups for part in group]
-        return self._prompt(frame(_content_text(groups, options)), parts, options)
+        options, parts = options or PromptOptions(), list[Part]()
+        return self._prompt(frame(_content_text(content, options, parts)), parts, options)
 
     def _prompt(self, text: str, parts: Iterable[Part], options: PromptOptions) -> Prompt:
         slicing, special = self.image_processor.slicing, self.tokenizer.special
@@ -193,7 +184,10 @@ class MiniCPMOProcessor(ProcessorMixin):
         pictures, clips = [], []
         for part in parts:
             if isinstance(part, Image.Image):
-                pictures.append(_slice(part, max_slices, slicing))
+                try:
+                    pictures.append(slice_image(part, max_slices, slicing))
+                except ValueError as error:
+                    raise ProcessingError(f"a picture cannot be used: {error}") from error
             elif isinstance(part, np.ndarray):
                 clips.append(part)
         if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(pictures), len(clips)):
@@ -245,11 +239,15 @@ class MiniCPMOProcessor(ProcessorMixin):
         return ids
 
 
-def _content_parts(content: Content) -> list[list[Part]]:
-    """Return the validated parts, grouped by what is joined without a separator."""
-    items = [content] if isinstance(content, str) else content
-    groups = [list(item) if isinstance(item, list | tuple) else [item] for item in items]
-    return [[_checked_part(part) for part in group] for group in groups]
+def _content_text(content: Content, options: PromptOptions, parts: list[Part]) -> str:
+    """Return the text with a code for each medium, and append the validated parts to `parts`."""
+    texts = []
+    for item in [content] if isinstance(content, str) else content:
+        group = item if isinstance(item, list | tuple) else (item,)
+        checked = [_checked_part(part) for part in group]
+        texts.append("".join(_part_text(part) for part in checked))
+        parts += checked
+    return ("" if options.omni_mode else "\n").join(texts)
 
 
 def _checked_part(part: object) -> Part:
@@ -271,19 +269,7 @@ def _checked_part(part: object) -> Part:
     return np.pad(part.astype(np.float32, copy=False), (0, missing))
 
 
-def _content_text(groups: Sequence[Sequence[Part]], options: PromptOptions) -> str:
-    joiner = "" if options.omni_mode else "\n"
-    return joiner.join("".join(_part_text(part) for part in group) for group in groups)
-
-
 def _part_text(part: Part) -> str:
     if isinstance(part, str):
         return part
     return _IMAGE_CODE if isinstance(part, Image.Image) else _AUDIO_CODE
-
-
-def _slice(image: Image.Image, max_slices: int, slicing: SliceConfig) -> SlicedImage:
-    try:
-        return slice_image(image, max_slices, slicing)
-    except ValueError as error:
-        raise ProcessingError(f"a picture cannot be used: {error}") from error

@@ -268,7 +268,15 @@ class VoiceEncoder:
         Raises:
             VoiceSampleError: the recording is too short or not a finite waveform.
         """
-        check_voice_sample(audio)
+        duration_s = audio.size / SAMPLE_RATE_HZ
+        if audio.ndim != 1:
+            raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
+        if duration_s < MIN_VOICE_S:
+            raise VoiceSampleError(
+                f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
+            )
+        if not np.isfinite(audio).all():
+            raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
         audio = audio[:MAX_VOICE_SAMPLES]
         device = self.tokenizer.encoder.conv1.weight.device
         wave = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
@@ -277,23 +285,6 @@ class VoiceEncoder:
         upsampled = torch.from_numpy(resample(wave.numpy(), SAMPLE_RATE_HZ, VOICE_RATE_HZ))
         mel = fit_frames(voice_log_mel(upsampled), UPSAMPLING * codes.shape[1])
         return VoicePrompt(codes, speaker.to(device), mel.T[None].contiguous().to(device))
-
-
-def check_voice_sample(audio: NDArray[np.float32]) -> None:
-    """Validate a recording, float32 [n] at 16 kHz.
-
-    Raises:
-        VoiceSampleError: wrong shape, a value that is not finite, or too short.
-    """
-    if audio.ndim != 1:
-        raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
-    duration_s = audio.size / SAMPLE_RATE_HZ
-    if duration_s < MIN_VOICE_S:
-        raise VoiceSampleError(
-            f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
-        )
-    if not np.isfinite(audio).all():
-        raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
 
 
 def fit_frames(mel: Tensor, n_frames: int) -> Tensor:

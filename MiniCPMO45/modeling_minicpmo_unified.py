@@ -66,12 +66,3 @@ class UnifiedModel:
     @property
     def can_speak(self) -> bool:
         return self.executor.vocoder is not None and self.executor.voices is not None
-
-    @property
-    def has_one_voice(self) -> bool:
-        return self.executor.voices is not None and self.executor.voices.has_one_voice
-
-    @property
-    def voice_used_s(self) -> float | None:
-        """Seconds of a voice sample that are used; None if voice samples are not supported."""
-        return None if self.executor.voices is None else self.executor.voices.used_s

@@ -152,7 +152,6 @@ class UnitResult:
     vision_slices: int = 0
     vision_tokens: int = 0
     barge_in: bool = False
-    early_samples: int = 0
 
     @property
     def audio_waveform(self) -> np.ndarray:
@@ -292,7 +291,7 @@ class DuplexCapability:
         turn.pending = draft
         if draft.is_listen:
             return self._result(session, watch, draft)
-        speech = yield from self._speak(session, draft, text, watch)
+        speech = yield from self._speak(session, draft, watch)
         if draft.end_of_turn:
             session.sampler.history.clear()
         return self._result(session, watch, draft, text, speech)
@@ -393,9 +392,7 @@ class DuplexCapability:
         session.reset_speech()
         session.sampler.history.clear()
 
-    def _speak(
-        self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch
-    ) -> Steps[UnitSpeech]:
+    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
         if session.speech.vocoder is None or session.stop.is_set():
             return UNSPOKEN
         settings = session.settings
@@ -406,7 +403,7 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        return (yield from speak_unit(session, draft, text, self.config.tts_config, rule, watch))
+        return (yield from speak_unit(session, draft, self.config.tts_config, rule, watch))
 
     def _result(
         self,
@@ -425,7 +422,6 @@ class DuplexCapability:
             n_tokens=0 if draft.is_listen else len(draft.ids),
             barge_in=draft.barge_in,
             n_tts_tokens=speech.n_codes,
-            early_samples=speech.early_samples,
             current_time=session.audio_input.units,
             cost_llm=watch.seconds("llm"),
             cost_tts_prep=watch.seconds("tts_prep"),

@@ -339,11 +339,6 @@ class VoiceLibrary:
     def __len__(self) -> int:
         return len(self._bases)
 
-    @property
-    def used_s(self) -> float | None:
-        """Seconds of a recording that are used; None if recordings are ignored."""
-        return None if self.has_one_voice else MAX_VOICE_S
-
     def base_of(self, audio: np.ndarray) -> VoiceBase:
         """Return the starting point of a voice, computed if it is not cached.
 

@@ -153,7 +153,7 @@ class DuplexView(View, DuplexCapability):
             async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
-                        await on_sound(await self._wave(early.sound))
+                        await on_sound(await self._wave(early))
         fed, made = stream.result
         if made is None:
             return None

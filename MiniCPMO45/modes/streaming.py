@@ -272,7 +272,9 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
             is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
-        given = tuple(self.tokenizer.encode_text(settings.reply_start))
+        # Without the control tokens that the text spells out.
+        controls, spelled = self.policy.tokens.non_text_ids, settings.reply_start
+        given = tuple(token for token in self.tokenizer.encode(spelled) if token not in controls)
         return _Reply(
             session,
             settings,

@@ -40,13 +40,7 @@ class ProcessingError(ValueError):
 
 
 class PromptTooLongError(ProcessingError):
-    def __init__(self, n_tokens: int, max_tokens: int) -> None:
-        super().__init__(
-            f"the prompt has {n_tokens} tokens, at most {max_tokens} are allowed;"
-            " shorten the history, the audio or the pictures"
-        )
-        self.n_tokens = n_tokens
-        self.max_tokens = max_tokens
+    """A prompt has more tokens than are allowed."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +205,10 @@ class MiniCPMOProcessor(ProcessorMixin):
                 encoded = self.tokenizer.encode(segment)
                 ids += [token for token in encoded if token != special.listen]
         if options.max_tokens is not None and len(ids) > options.max_tokens:
-            raise PromptTooLongError(len(ids), options.max_tokens)
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, at most {options.max_tokens} are allowed;"
+                " shorten the history, the audio or the pictures"
+            )
         return Prompt(
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
             ids=tuple(ids),

@@ -21,8 +21,15 @@ from MiniCPMO45.kernels.stream_norms import (
     norm_heads,
     norm_mish_unfold,
 )
-from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
+from MiniCPMO45.token2wav.config import (
+    CONV_KERNEL,
+    GUIDANCE_ROWS,
+    UPSAMPLING,
+    EstimatorConfig,
+    FlowConfig,
+)
 from MiniCPMO45.token2wav.flow_encoder import (
+    ConformerLayer,
     FlowEncoder,
     Linear,
     TapConvolution,
@@ -194,12 +201,6 @@ class DiT(nn.Module):
         self.blocks = nn.ModuleList(DiTBlock(config) for _ in range(config.depth))
         self.final_layer = FinalLayer(config.hidden_size, config.out_channels)
 
-    def pack(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        pack_all(self, dtype)
-        for block in self.blocks:
-            cast(DiTBlock, block).attn.pack(dtype)
-
     def drop_modulation(self) -> None:
         """Free the weights that only `Flow.make_schedule` reads."""
         for module in (*self.blocks, self.final_layer):
@@ -270,16 +271,12 @@ class Flow(nn.Module):
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.dtype = config, torch.float32
         self.input_embedding = nn.Embedding(config.vocab_size, config.input_size)
         self.spk_embed_affine_layer = nn.Linear(config.spk_embed_dim, config.output_size)
         self.encoder = FlowEncoder(config.encoder)
         self.encoder_proj = nn.Linear(config.encoder.output_size, config.output_size)
         self.decoder = FlowDecoder(config)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.encoder.dtype
 
     @property
     def device(self) -> torch.device:
@@ -292,8 +289,15 @@ class Flow(nn.Module):
         Cached and new mel frames together are at most `n_frames`; products, keys and values are of
         `dtype`, all else is float32.
         """
-        self.encoder.pack(n_frames, dtype)
-        self.decoder.estimator.pack(dtype)
+        encoder, estimator = self.encoder, self.decoder.estimator
+        self.dtype = encoder.dtype = estimator.dtype = dtype
+        pack_all(self, dtype)
+        for layer in encoder.encoders:
+            cast(ConformerLayer, layer).self_attn.pack(n_frames // UPSAMPLING, dtype)
+        for layer in encoder.up_encoders:
+            cast(ConformerLayer, layer).self_attn.pack(n_frames, dtype)
+        for block in estimator.blocks:
+            cast(DiTBlock, block).attn.pack(dtype)
 
     def project_speaker(self, speaker: Tensor) -> Tensor:
         """Map speaker vectors [S, 192] to the estimator's condition [S, bins]."""

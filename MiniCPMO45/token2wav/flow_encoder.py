@@ -268,17 +268,6 @@ class FlowEncoder(nn.Module):
         )
         self.after_norm = nn.LayerNorm(width, eps=INPUT_NORM_EPS)
 
-    def pack(self, n_frames: int, dtype: torch.dtype) -> None:
-        """Pack the weights; cached and new mel frames together are at most `n_frames`."""
-        self.dtype = dtype
-        pack_all(self, dtype)
-        for layers, n_positions in (
-            (self.encoders, n_frames // UPSAMPLING),
-            (self.up_encoders, n_frames),
-        ):
-            for layer in layers:
-                cast(ConformerLayer, layer).self_attn.pack(n_positions, dtype)
-
     def forward(
         self, x: Tensor, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
     ) -> Tensor:

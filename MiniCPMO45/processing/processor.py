@@ -165,9 +165,7 @@ class MiniCPMOProcessor(ProcessorMixin):
     ) -> Prompt:
         """Render the content of one message, or a chunk of it, inside the text that `frame` adds.
 
-        Raises:
-            ProcessingError: a part cannot be used.
-            PromptTooLongError: the prompt exceeds `options.max_tokens`.
+        Raises as `render`.
         """
         options, parts = options or PromptOptions(), list[Part]()
         return self._prompt(frame(_content_text(content, options, parts)), parts, options)

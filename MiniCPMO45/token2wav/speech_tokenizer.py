@@ -219,11 +219,7 @@ FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
 def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
-    """Return the weights of a speech-tokenizer graph under the module's names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or a weight is unknown or given twice.
-    """
+    """Return a graph's weights under the module's names; raises as `load_speech_tokenizer`."""
     if not path.is_file():
         raise CheckpointError(f"the speech tokenizer {path} is missing")
     try:
@@ -251,8 +247,8 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
     """Load the published graph's weights.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or a weight is unknown, missing or of the
-            wrong shape.
+        CheckpointError: the file is missing or damaged, or a weight is unknown, given twice, missing
+            or of the wrong shape.
     """
     weights = read_speech_tokenizer(path)
     try:

@@ -332,11 +332,7 @@ class VoiceLibrary:
     def base_of(self, audio: np.ndarray) -> VoiceBase:
         """Return the starting point of a voice, computed if it is not cached.
 
-        Args:
-            audio: float32 [n] at 16 kHz, from 0.5 s; a voice encoder uses the first 16.88 s.
-
-        Raises:
-            VoiceSampleError: the recording is not usable as a voice.
+        `audio` and errors are those of `VoiceEncoder.prepare_voice`.
         """
         encoder = self._encoder
         key = ONLY_VOICE if isinstance(encoder, VoicePrompt) else voice_key(audio)

@@ -247,8 +247,8 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
     """Load the published graph's weights.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or a weight is unknown, given twice, missing
-            or of the wrong shape.
+        CheckpointError: the file is missing or damaged, or a weight is unknown, given twice,
+            missing or of the wrong shape.
     """
     weights = read_speech_tokenizer(path)
     try:

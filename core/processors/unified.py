@@ -96,12 +96,9 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.mode = ProcessorMode.CHAT
-        place = _usable(device)
-        usual: DtypeName = "float32" if place.type == "cpu" else "bfloat16"
         defaults = DuplexSettings(window=window or WindowSettings())
         options = LoadOptions(
-            place,
-            DTYPES[dtype or usual],
+            *_usable(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
             duplex_defaults=override(defaults, duplex_config),
@@ -195,14 +192,15 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
     return engine
 
 
-def _usable(name: str) -> torch.device:
+def _usable(name: str, dtype: DtypeName | None) -> tuple[torch.device, torch.dtype]:
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(f"{name!r} is not a device; try 'cuda' or 'cpu'.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ModelError("No CUDA device is available; pass device='cpu' to run without one.")
-    return device
+    usual: DtypeName = "float32" if device.type == "cpu" else "bfloat16"
+    return device, DTYPES[dtype or usual]
 
 
 def _default_voice(folder: Path, given: str | Path | None) -> FloatArray | None:

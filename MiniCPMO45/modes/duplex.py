@@ -77,17 +77,11 @@ def split_unit_audio(
 
 @dataclass(frozen=True, eq=False)
 class UnitAudio:
-    """Input audio of a unit, prepared on the CPU.
+    """Input audio of a unit, prepared on the CPU."""
 
-    Attributes:
-        mel: float32 [80, frames]; None if there is too little audio for a unit.
-        mel_state: of the stream after this unit.
-        rest: samples for the next unit.
-    """
-
-    mel: Tensor | None
-    mel_state: MelState
-    rest: Tensor
+    mel: Tensor | None  # float32 [80, frames]; None if there is too little audio for a unit
+    mel_state: MelState  # of the stream after this unit
+    rest: Tensor  # samples for the next unit
 
 
 @torch.inference_mode()
@@ -130,18 +124,15 @@ class UnitResult:
     """Result of one unit.
 
     Attributes:
-        sound: without early audio; None is a second of silence.
-        current_time: number of units so far.
         cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
             that of the speech decoder's condition.
-        barge_in: this unit interrupted a running turn.
     """
 
     is_listen: bool
     text: str = ""
-    sound: UnitSound | None = None
+    sound: UnitSound | None = None  # without early audio; None is a second of silence
     end_of_turn: bool = False
-    current_time: int = 0
+    current_time: int = 0  # number of units so far
     cost_llm: float = 0.0
     cost_tts_prep: float = 0.0
     cost_tts: float = 0.0
@@ -151,7 +142,7 @@ class UnitResult:
     n_tts_tokens: int = 0
     vision_slices: int = 0
     vision_tokens: int = 0
-    barge_in: bool = False
+    barge_in: bool = False  # this unit interrupted a running turn
 
     @property
     def audio_waveform(self) -> np.ndarray:

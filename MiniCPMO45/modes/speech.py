@@ -185,17 +185,11 @@ class Stopwatch:
 
 @dataclass(frozen=True, eq=False)
 class UnitSound:
-    """Audio of a unit, or of its beginning, as the vocoder computed it.
-
-    Attributes:
-        waves: the parts.
-        is_last: the turn ends with them, so they are not padded.
-        unit_samples: samples to which they are padded otherwise.
-    """
+    """Audio of a unit, or of its beginning, as the vocoder computed it."""
 
     waves: Waves
-    is_last: bool
-    unit_samples: int
+    is_last: bool  # the turn ends with them, so they are not padded
+    unit_samples: int  # samples to which they are padded otherwise
 
     @property
     def n_samples(self) -> int:

@@ -43,7 +43,6 @@ class ReplyResult:
 
     Attributes:
         waveform: float32 [samples] at 24 kHz, if the speech was not streamed.
-        prompt: prompt of a one-shot reply, with media markers.
     """
 
     text: str
@@ -51,7 +50,7 @@ class ReplyResult:
     was_stopped: bool = False
     hit_limit: bool = False
     waveform: np.ndarray | None = field(default=None, compare=False)
-    prompt: str = ""
+    prompt: str = ""  # prompt of a one-shot reply, with media markers
     prompt_tokens: int = 0
 
 
@@ -60,28 +59,21 @@ class _Reply:
     """A reply under generation.
 
     Attributes:
-        start: cache length before it, in tokens.
-        speaks: its text is spoken.
-        next_pieces: input of the next forward pass.
         ids: tokens so far; the last one is not fed until its successor is generated.
-        hidden: state [hidden] of each token fed.
-        prefix: states [n, hidden] of the rows fed before the reply.
-        given: tokens still to be fed instead of generated.
-        grouped: number of tokens passed to speech or emitted.
         text_from, text_sent: `text_sent` characters after token `text_from` were emitted.
     """
 
     session: Session
     settings: GenerationSettings
-    start: int
-    speaks: bool
-    next_pieces: Pieces
+    start: int  # cache length before it, in tokens
+    speaks: bool  # its text is spoken
+    next_pieces: Pieces  # input of the next forward pass
     is_one_shot: bool = False
     ids: list[int] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    prefix: Tensor | None = None
-    given: tuple[int, ...] = ()
-    grouped: int = 0
+    hidden: list[Tensor] = field(default_factory=list)  # state [hidden] of each token fed
+    prefix: Tensor | None = None  # states [n, hidden] of the rows fed before the reply
+    given: tuple[int, ...] = ()  # tokens still to be fed instead of generated
+    grouped: int = 0  # number of tokens passed to speech or emitted
     text_from: int = 0
     text_sent: int = 0
     has_ended: bool = False

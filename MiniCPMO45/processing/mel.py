@@ -131,20 +131,16 @@ class MelState:
     """State of one stream. Mel frames are numbered from the start of the stream.
 
     Attributes:
-        samples: buffered audio [n].
-        base_frames: first mel frame of the buffer.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be returned [80, k].
-        frames_start: first of these.
-        core_end: end of the frames returned so far, without convolution context.
     """
 
-    samples: Tensor = field(default_factory=lambda: torch.zeros(0))
-    base_frames: int = 0
+    samples: Tensor = field(default_factory=lambda: torch.zeros(0))  # buffered audio [n]
+    base_frames: int = 0  # first mel frame of the buffer
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
-    frames_start: int = 0
-    core_end: int = 0
+    frames_start: int = 0  # first of `frames`
+    core_end: int = 0  # end of the frames returned so far, without convolution context
 
     @property
     def full_frames(self) -> int:

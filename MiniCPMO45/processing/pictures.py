@@ -159,21 +159,13 @@ def require_rgb(image: Image.Image) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PixelSlice:
-    """A slice as a crop of the resized picture, not yet rendered.
+    """A slice as a crop of the resized picture, not yet rendered."""
 
-    Attributes:
-        pixels: the whole original picture, RGB uint8 [height, width, 3]; read-only.
-        resized: size of the picture after resizing.
-        corner: left and top of the crop.
-        extent: size of the crop, multiples of the patch size.
-        pinned: `pixels` as a tensor in pinned memory, if they were copied there.
-    """
-
-    pixels: np.ndarray
-    resized: Size
-    corner: tuple[int, int]
-    extent: Size
-    pinned: Tensor | None = None
+    pixels: np.ndarray  # the whole original picture, RGB uint8 [height, width, 3]; read-only
+    resized: Size  # size of the picture after resizing
+    corner: tuple[int, int]  # left and top of the crop
+    extent: Size  # size of the crop, multiples of the patch size
+    pinned: Tensor | None = None  # `pixels` as a tensor in pinned memory, if they were copied there
 
     @property
     def size(self) -> tuple[int, int]:

@@ -56,38 +56,24 @@ class Message:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of prompt rendering; None takes the checkpoint's default.
+    """Options of prompt rendering; None takes the checkpoint's default."""
 
-    Attributes:
-        max_slice_nums: most slices per picture.
-        use_image_id: number the pictures.
-        omni_mode: join parts without a separator instead of a line feed.
-        max_tokens: refuse longer prompts; None for no limit.
-    """
-
-    max_slice_nums: int | None = None
-    use_image_id: bool | None = None
-    omni_mode: bool = False
-    max_tokens: int | None = None
+    max_slice_nums: int | None = None  # most slices per picture
+    use_image_id: bool | None = None  # number the pictures
+    omni_mode: bool = False  # join parts without a separator instead of a line feed
+    max_tokens: int | None = None  # refuse longer prompts; None for no limit
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A tokenized prompt and its media.
+    """A tokenized prompt and its media."""
 
-    Attributes:
-        text: the prompt with media markers.
-        ids: the prompt with `<unk>` for each embedding.
-        image_spans: the `<unk>` of each slice, in order.
-        audio_spans: the `<unk>` of each sound, in order.
-    """
-
-    text: str
-    ids: tuple[int, ...]
+    text: str  # the prompt with media markers
+    ids: tuple[int, ...]  # the prompt with `<unk>` for each embedding
     pictures: tuple[SlicedImage, ...]
     clips: tuple[np.ndarray, ...]
-    image_spans: tuple[Span, ...]
-    audio_spans: tuple[Span, ...]
+    image_spans: tuple[Span, ...]  # the `<unk>` of each slice, in order
+    audio_spans: tuple[Span, ...]  # the `<unk>` of each sound, in order
 
 
 class MiniCPMOProcessor(ProcessorMixin):

@@ -103,17 +103,11 @@ def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Te
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head attention with content and position scores (Transformer-XL form).
+    """Multi-head attention with content and position scores (Transformer-XL form)."""
 
-    Attributes:
-        qkv: weight and bias of queries, keys and values together.
-        position_shift: position bias minus content bias [heads, 1, d].
-        places: projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1].
-    """
-
-    qkv: tuple[Tensor, Tensor]
-    position_shift: Tensor
-    places: Tensor
+    qkv: tuple[Tensor, Tensor]  # weight and bias of queries, keys and values together
+    position_shift: Tensor  # position bias minus content bias [heads, 1, d]
+    places: Tensor  # projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1]
 
     def __init__(self, config: FlowEncoderConfig) -> None:
         super().__init__()

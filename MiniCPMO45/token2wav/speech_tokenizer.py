@@ -233,7 +233,9 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
         for name, initializer in _weights_of(node, initializers):
             if name in weights:
                 raise CheckpointError(f"{path}: two nodes give {name}")
-            weights[name] = _as_tensor(initializer)
+            array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
+            # Matrices are stored as [in, out].
+            weights[name] = array.T.contiguous() if array.ndim == 2 else array
             placed.add(initializer.name)
     left = sorted(
         name for name, tensor in initializers.items() if name not in placed and _is_weight(tensor)
@@ -284,9 +286,3 @@ def _weights_of(
 def _is_weight(tensor: TensorProto) -> bool:
     """Whether an initializer is a weight; constants are integers or scalars."""
     return tensor.data_type in FLOAT_TYPES and math.prod(tensor.dims) > 1
-
-
-def _as_tensor(initializer: TensorProto) -> Tensor:
-    """Copy an initializer; matrices are transposed from [in, out] to [out, in]."""
-    array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
-    return array.T.contiguous() if array.ndim == 2 else array

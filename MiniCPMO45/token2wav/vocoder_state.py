@@ -35,20 +35,15 @@ from MiniCPMO45.token2wav.config import (
 class VoicePrompt:
     """One voice, ready for `Token2Wav.set_up`.
 
-    Attributes:
-        codes: speech codes of the recording, int64 [1, P].
-        speaker: speaker vector before normalisation, float [1, 192].
-        mel: 80-bin log mel at 24 kHz, hop 480, float [1, 2P, 80].
-
     Raises:
         ValueError: the shapes do not belong together.
 
     Source: docs/specification/model.md#7.1.
     """
 
-    codes: Tensor
-    speaker: Tensor
-    mel: Tensor
+    codes: Tensor  # speech codes of the recording, int64 [1, P]
+    speaker: Tensor  # speaker vector before normalisation, float [1, 192]
+    mel: Tensor  # 80-bin log mel at 24 kHz, hop 480, float [1, 2P, 80]
 
     def __post_init__(self) -> None:
         if self.codes.dim() != 2 or self.codes.shape[0] != 1 or self.codes.shape[1] == 0:
@@ -80,19 +75,13 @@ class SlotRing:
 
     After every chunk slots 0 ... length - 1 are occupied.
 
-    Attributes:
-        first: slots retained from the front of the order.
-        last: slots retained from its end.
-        newest_first: a new chunk goes to the front, as in the estimator; else to the end.
-        order: the occupied slots, 32-bit integers; bytes, for fast hashing.
-
     Source: docs/specification/model.md#7.2 and #7.3.
     """
 
-    first: int
-    last: int
-    newest_first: bool
-    order: bytes = b""
+    first: int  # slots retained from the front of the order
+    last: int  # slots retained from its end
+    newest_first: bool  # a new chunk goes to the front, as in the estimator; else to the end
+    order: bytes = b""  # the occupied slots, 32-bit integers; bytes, for fast hashing
 
     @property
     def slots(self) -> Slots:
@@ -235,18 +224,12 @@ def rings_for(prompt_frames: int, history_frames: int) -> SlotRings:
 
 @dataclass(frozen=True)
 class VoiceBase:
-    """State after a voice prompt, from which every turn of every stream starts.
-
-    Attributes:
-        speaker: the estimator's speaker condition [1, bins].
-        noise: starting noise of the flow [1, bins, N].
-        memory: the prompt's state, exactly P slots in order.
-    """
+    """State after a voice prompt, from which every turn of every stream starts."""
 
     frames: int
-    speaker: Tensor
-    noise: Tensor
-    memory: StreamMemory
+    speaker: Tensor  # the estimator's speaker condition [1, bins]
+    noise: Tensor  # starting noise of the flow [1, bins, N]
+    memory: StreamMemory  # the prompt's state, exactly P slots in order
 
     @cached_property
     def rings(self) -> SlotRings:
@@ -265,17 +248,15 @@ class SpeechStream:
     """One stream of speech.
 
     Attributes:
-        has_started: whether a turn is running, whose last samples are to be cross-faded.
         generator: source of the excitation's noise; None means no noise.
-        chunks: number of calls completed.
     """
 
     base: VoiceBase
     memory: StreamMemory
     rings: SlotRings
-    has_started: bool = False
+    has_started: bool = False  # whether a turn is running, whose last samples are to be cross-faded
     generator: torch.Generator | None = field(default=None, repr=False)
-    chunks: int = 0
+    chunks: int = 0  # number of calls completed
 
     @property
     def noise_offset(self) -> int:
@@ -297,15 +278,11 @@ class Vocode:
     """Request to convert the next codes of a stream to waveform, float32 [samples] at 24 kHz.
 
     The stream changes only on success.
-
-    Attributes:
-        codes: speech codes, the last 3 of them look-ahead unless `is_last`.
-        is_last: whether the turn ends here.
     """
 
     state: SpeechStream
-    codes: Sequence[int]
-    is_last: bool = False
+    codes: Sequence[int]  # speech codes, the last 3 of them look-ahead unless `is_last`
+    is_last: bool = False  # whether the turn ends here
 
     @property
     def n_codes(self) -> int:
@@ -342,32 +319,21 @@ class FlowSchedule:
     """The ODE's time steps and the estimator's tables that depend on them alone.
 
     The scales include the added 1, so that they are the weights of a layer norm.
-
-    Attributes:
-        blocks: shifts, scales and gates per step and block [N, depth, 9, C].
-        final: shift and scale of the output layer per step [N, 2, C].
     """
 
     deltas: tuple[float, ...]
-    blocks: Tensor
-    final: Tensor
+    blocks: Tensor  # shifts, scales and gates per step and block [N, depth, 9, C]
+    final: Tensor  # shift and scale of the output layer per step [N, 2, C]
 
 
 @dataclass(frozen=True)
 class ChunkShape:
-    """Size of a batch.
+    """Size of a batch."""
 
-    Attributes:
-        rows: most streams; missing rows are padded.
-        codes: most codes of a chunk, without look-ahead; smaller chunks are padded.
-        history: most mel frames in a stream's caches.
-        has_overlap: whether streams may have started.
-    """
-
-    rows: int
-    codes: int
-    history: int
-    has_overlap: bool = True
+    rows: int  # most streams; missing rows are padded
+    codes: int  # most codes of a chunk, without look-ahead; smaller chunks are padded
+    history: int  # most mel frames in a stream's caches
+    has_overlap: bool = True  # whether streams may have started
 
     @property
     def frames(self) -> int:

@@ -84,13 +84,12 @@ class ViewContext:
 
     Attributes:
         default_voice: voice of callers that give none, [T] float32 at 16 kHz.
-        seed: of every session's draws; None takes a fresh seed for each.
     """
 
     model: UnifiedModel
     engine: InlineEngine
     default_voice: FloatArray | None = None
-    seed: int | None = None
+    seed: int | None = None  # of every session's draws; None takes a fresh seed for each
     threads: Threads = CallingThread()
 
     async def run(self, steps: Steps[T]) -> T:

@@ -39,16 +39,13 @@ INCOMPLETE_CHARACTER = "\ufffd"
 
 @dataclass(frozen=True)
 class ReplyResult:
-    """A complete reply.
-
-    Attributes:
-        waveform: float32 [samples] at 24 kHz, if the speech was not streamed.
-    """
+    """A complete reply."""
 
     text: str
     ids: tuple[int, ...]
     was_stopped: bool = False
     hit_limit: bool = False
+    # float32 [samples] at 24 kHz, if the speech was not streamed.
     waveform: np.ndarray | None = field(default=None, compare=False)
     prompt: str = ""  # prompt of a one-shot reply, with media markers
     prompt_tokens: int = 0
@@ -56,12 +53,7 @@ class ReplyResult:
 
 @dataclass
 class _Reply:
-    """A reply under generation.
-
-    Attributes:
-        ids: tokens so far; the last one is not fed until its successor is generated.
-        text_from, text_sent: `text_sent` characters after token `text_from` were emitted.
-    """
+    """A reply under generation; `text_sent` characters after token `text_from` were emitted."""
 
     session: Session
     settings: GenerationSettings
@@ -69,6 +61,7 @@ class _Reply:
     speaks: bool  # its text is spoken
     next_pieces: Pieces  # input of the next forward pass
     is_one_shot: bool = False
+    # The last one is not fed until its successor is generated.
     ids: list[int] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)  # state [hidden] of each token fed
     prefix: Tensor | None = None  # states [n, hidden] of the rows fed before the reply

@@ -128,16 +128,13 @@ def as_samples(audio: np.ndarray | Tensor) -> Tensor:
 
 @dataclass
 class MelState:
-    """State of one stream. Mel frames are numbered from the start of the stream.
-
-    Attributes:
-        loudest: largest log10 bin of each stable frame of the buffer [frames].
-        frames: log10 mel power of the stable frames that may still be returned [80, k].
-    """
+    """State of one stream. Mel frames are numbered from the start of the stream."""
 
     samples: Tensor = field(default_factory=lambda: torch.zeros(0))  # buffered audio [n]
     base_frames: int = 0  # first mel frame of the buffer
+    # Largest log10 bin of each stable frame of the buffer [frames].
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
+    # Log10 mel power of the stable frames that may still be returned [80, k].
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
     frames_start: int = 0  # first of `frames`
     core_end: int = 0  # end of the frames returned so far, without convolution context

@@ -224,12 +224,7 @@ def render_slices(slices: Sequence[PixelSlice]) -> Iterator[Image.Image]:
 
 
 class MiniCPMOImageProcessor(ImageProcessingMixin):
-    """Image processor with the fields of the published `preprocessor_config.json`.
-
-    Attributes:
-        scale_resolution: side in pixels of the square whose area one slice has.
-        image_feature_size: placeholder tokens per slice.
-    """
+    """Image processor with the fields of the published `preprocessor_config.json`."""
 
     model_input_names: ClassVar[list[str]] = ["pixel_values", "tgt_sizes"]
 
@@ -244,10 +239,10 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
     ) -> None:
         super().__init__(**options)
         self.max_slice_nums = max_slice_nums
-        self.scale_resolution = scale_resolution
+        self.scale_resolution = scale_resolution  # side, px, of the square whose area a slice has
         self.patch_size = patch_size
         self.use_image_id = use_image_id
-        self.image_feature_size = image_feature_size
+        self.image_feature_size = image_feature_size  # placeholder tokens per slice
 
     @property
     def slicing(self) -> SliceConfig:

@@ -131,11 +131,7 @@ class HarmonicSource(nn.Module):
 
 
 class HiFT(nn.Module):
-    """The generator.
-
-    Attributes:
-        dtype: of the filter's convolutions; pitch, excitation and transforms are float32.
-    """
+    """The generator; its filter computes in `dtype`, all else in float32."""
 
     def __init__(self, config: HiFTConfig) -> None:
         super().__init__()

@@ -245,16 +245,13 @@ class VoiceBase:
 
 @dataclass
 class SpeechStream:
-    """One stream of speech.
-
-    Attributes:
-        generator: source of the excitation's noise; None means no noise.
-    """
+    """One stream of speech."""
 
     base: VoiceBase
     memory: StreamMemory
     rings: SlotRings
     has_started: bool = False  # whether a turn is running, whose last samples are to be cross-faded
+    # Source of the excitation's noise; None means no noise.
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0  # number of calls completed
 

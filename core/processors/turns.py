@@ -38,15 +38,11 @@ from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
 
 class TurnView(View):
-    """Base of the conversations by turns: one session, its voice and its replies.
-
-    Attributes:
-        reply_end: outcome of the last reply.
-    """
+    """Base of the conversations by turns: one session, its voice and its replies."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.reply_end: ReplyEnd | None = None
+        self.reply_end: ReplyEnd | None = None  # outcome of the last reply
         self._voice: FloatArray | None = None
         self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn

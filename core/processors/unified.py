@@ -48,9 +48,7 @@ ViewT = TypeVar("ViewT", bound=View)
 class UnifiedProcessor:
     """A loaded model with one view per mode; streaming and half duplex share one.
 
-    Attributes:
-        folder: of the checkpoint.
-        mode: the mode chosen last; chat at first.
+    `folder` is that of the checkpoint, `mode` the one chosen last.
     """
 
     def __init__(

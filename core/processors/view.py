@@ -80,15 +80,11 @@ class CallingThread:
 
 @dataclass(frozen=True, eq=False)
 class ViewContext:
-    """The model and services that views share.
-
-    Attributes:
-        default_voice: voice of callers that give none, [T] float32 at 16 kHz.
-    """
+    """The model and services that views share."""
 
     model: UnifiedModel
     engine: InlineEngine
-    default_voice: FloatArray | None = None
+    default_voice: FloatArray | None = None  # of callers that give none, [T] float32 at 16 kHz
     seed: int | None = None  # of every session's draws; None takes a fresh seed for each
     threads: Threads = CallingThread()
 

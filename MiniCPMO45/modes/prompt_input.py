@@ -169,11 +169,7 @@ Frame = Image.Image | PreparedFrame
 def slice_pictures(
     frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
 ) -> list[PreparedFrame]:
-    """Slice pictures that are not prepared yet.
-
-    Raises:
-        ValueError: a list of limits whose length differs from the frames'.
-    """
+    """Slice pictures that are not prepared yet."""
     limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")

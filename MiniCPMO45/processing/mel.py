@@ -54,11 +54,7 @@ REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into t
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
-    """Return Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1].
-
-    Raises:
-        ValueError: the band is empty or exceeds half the sample rate.
-    """
+    """Return Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1]."""
     if not 0 <= f_min_hz < f_max_hz <= sample_rate_hz / 2:
         raise ValueError(f"mel band {f_min_hz}..{f_max_hz} Hz at {sample_rate_hz} Hz")
     filters = audio_utils.mel_filter_bank(
@@ -81,9 +77,6 @@ def clip_mels(audio: np.ndarray | Tensor) -> list[Tensor]:
 
     Returns:
         ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(samples / 160).
-
-    Raises:
-        ValueError: the audio is not one-dimensional.
     """
     return [_clip_mel(part) for part in as_samples(audio).split(PIECE_SAMPLES) if len(part)]
 
@@ -160,9 +153,6 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
 
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.
-
-    Raises:
-        ValueError: the audio is not one-dimensional.
     """
     state.samples = torch.cat((state.samples, as_samples(samples).cpu()))
     _drop_old_audio(state)

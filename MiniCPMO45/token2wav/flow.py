@@ -308,9 +308,6 @@ class Flow(nn.Module):
         """Compute the cosine schedule `t_k = 1 - cos(pi/2 * k/N)` and the estimator's tables.
 
         The tables depend on the time only, and serve all chunks of all streams.
-
-        Raises:
-            ValueError: n_steps is not positive.
         """
         if n_steps < 1:
             raise ValueError(f"the flow needs at least one step, got {n_steps}")

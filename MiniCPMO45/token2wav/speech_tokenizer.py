@@ -180,9 +180,6 @@ def window_ranges(n_frames: int) -> list[tuple[int, int]]:
 
     Every window but the last lasts 30 s; the last is longer than the overlap, so that it is not
     empty without half an overlap.
-
-    Raises:
-        ValueError: `n_frames` is not positive.
     """
     if n_frames <= 0:
         raise ValueError("a recording without mel frames has no speech tokens")

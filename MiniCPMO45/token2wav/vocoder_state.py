@@ -297,11 +297,6 @@ class VoiceTooLongError(ValueError):
 
 
 def check_voice_length(frames: int) -> None:
-    """Check the length of a voice prompt.
-
-    Raises:
-        VoiceTooLongError: P + 100 + 56 frames are more than 1000.
-    """
     most = LARGEST_VOICE_FRAMES
     if frames > most:
         per_second = TIMING.codes_per_second * TIMING.mel_frames_per_code

@@ -197,11 +197,7 @@ class SpeakerEncoder:
             raise CheckpointError(f"the speaker encoder cannot be read: {error}") from error
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the embedding of one speaker, float32 [1, 192], not normalised.
-
-        Raises:
-            ValueError: the graph's output has another shape.
-        """
+        """Return the embedding of one speaker, float32 [1, 192], not normalised."""
         # The published graph's input is named "input"; a re-exported one may differ.
         name = self._session.get_inputs()[0].name
         embedding = self._session.run(None, {name: filter_bank[None]})[0]

@@ -54,7 +54,7 @@ REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into t
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
-    """Return Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1]."""
+    """Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1]."""
     if not 0 <= f_min_hz < f_max_hz <= sample_rate_hz / 2:
         raise ValueError(f"mel band {f_min_hz}..{f_max_hz} Hz at {sample_rate_hz} Hz")
     filters = audio_utils.mel_filter_bank(

@@ -138,33 +138,43 @@ HALF_WIDTH_CROSSINGS = 6  # zero crossings of the sinc on each side
 ROLLOFF = 0.99  # cut-off as a share of the lower of the two half rates
 
 
-STEP_IN, STEP_OUT = 2, 3  # samples of a common period at 16 and at 24 kHz
-
-
-@lru_cache(maxsize=1)
-def _resampling_filters() -> tuple[NDArray[np.float32], int]:
-    """Return one filter per output phase [STEP_OUT, taps] and the samples needed on the left."""
-    cutoff = STEP_IN * ROLLOFF
-    reach = math.ceil(HALF_WIDTH_CROSSINGS * STEP_IN / cutoff)
-    taps = np.arange(-reach, reach + STEP_IN) / STEP_IN  # in periods of the common rate
+@lru_cache(maxsize=8)
+def _filters(step_in: int, step_out: int) -> tuple[NDArray[np.float32], int]:
+    """Return one filter per output phase [step_out, taps] and the samples it needs on the left."""
+    cutoff = min(step_in, step_out) * ROLLOFF
+    reach = math.ceil(HALF_WIDTH_CROSSINGS * step_in / cutoff)
+    taps = np.arange(-reach, reach + step_in) / step_in  # in periods of the common rate
     # The reference rounds only the phases to float32 before computing the filter, which is
     # visible in a log spectrogram at the end of the pass band.
-    phases = (np.arange(STEP_OUT, dtype=np.float32) / np.float32(STEP_OUT))[:, None]
+    phases = (np.arange(step_out, dtype=np.float32) / np.float32(step_out))[:, None]
     crossings = np.clip(
         (taps - phases) * cutoff, -HALF_WIDTH_CROSSINGS, HALF_WIDTH_CROSSINGS
-    )  # [STEP_OUT, taps]
+    )  # [step_out, taps]
     hann = np.cos(crossings * np.pi / HALF_WIDTH_CROSSINGS / 2) ** 2
-    filters = np.sinc(crossings) * hann * cutoff / STEP_IN
+    filters = np.sinc(crossings) * hann * cutoff / step_in
     return filters.astype(np.float32), reach
 
 
-def to_voice_rate(audio: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Resample audio [n] from 16 to 24 kHz: float32 [ceil(n * 3 / 2)]."""
-    filters, reach = _resampling_filters()
-    padded = np.pad(audio, (reach, reach + STEP_IN))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, filters.shape[1])[::STEP_IN]
-    interleaved = (windows @ filters.T).reshape(-1)  # [periods, STEP_OUT] -> [samples]
-    return interleaved[: math.ceil(audio.size * STEP_OUT / STEP_IN)]
+def resample(audio: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
+    """Convert audio between sample rates.
+
+    Returns:
+        float32 [ceil(n * to_hz / from_hz)].
+
+    Raises:
+        ValueError: a rate is not positive, or `audio` is not one channel.
+    """
+    if from_hz <= 0 or to_hz <= 0 or audio.ndim != 1:
+        raise ValueError(f"cannot resample shape {audio.shape} from {from_hz} Hz to {to_hz} Hz")
+    if from_hz == to_hz:
+        return audio
+    common_hz = math.gcd(from_hz, to_hz)
+    step_in, step_out = from_hz // common_hz, to_hz // common_hz
+    filters, reach = _filters(step_in, step_out)
+    padded = np.pad(audio.astype(np.float32), (reach, reach + step_in))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, filters.shape[1])[::step_in]
+    interleaved = (windows @ filters.T).reshape(-1)  # [periods, step_out] -> [samples]
+    return interleaved[: math.ceil(audio.size * step_out / step_in)]
 
 
 SPEAKER_SIZE = 192
@@ -268,7 +278,7 @@ class VoiceEncoder:
         wave = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         codes = self.tokenizer.encode(tokenizer_log_mel(wave).to(device))[None]  # [1, P]
         speaker = torch.from_numpy(self.speaker.embed(speaker_filter_bank(wave).numpy()))
-        upsampled = torch.from_numpy(to_voice_rate(wave.numpy()))
+        upsampled = torch.from_numpy(resample(wave.numpy(), SAMPLE_RATE_HZ, VOICE_RATE_HZ))
         mel = fit_frames(voice_log_mel(upsampled), UPSAMPLING * codes.shape[1])
         return VoicePrompt(codes, speaker.to(device), mel.T[None].contiguous().to(device))
 

@@ -7,10 +7,12 @@ import torch
 
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.voices import (
+    SAMPLE_RATE_HZ,
+    VOICE_RATE_HZ,
     kaldi_filters,
+    resample,
     speaker_filter_bank,
     speaker_power,
-    to_voice_rate,
     tokenizer_log_mel,
     voice_log_mel,
 )
@@ -40,7 +42,7 @@ def _voice_sample(folder: GoldenFolder) -> np.ndarray:
 def _compare_features(folder: GoldenFolder, report: Report) -> None:
     expected = folder.tensors("voice_prompt")
     audio = _voice_sample(folder)
-    upsampled = to_voice_rate(audio)
+    upsampled = resample(audio, SAMPLE_RATE_HZ, VOICE_RATE_HZ)
     actual = {
         "logmel128": tokenizer_log_mel(torch.from_numpy(audio)).numpy(),
         "wav24k": upsampled[: expected["wav24k"].size],

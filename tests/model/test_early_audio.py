@@ -182,7 +182,7 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
-        for sound, piece in ((parts[0].sound.waveform, every[:8]), (wave_of(rest), every[5:])):
+        for sound, piece in ((parts[0].waveform, every[:8]), (wave_of(rest), every[5:])):
             [samples] = executor.answer([Vocode(other, tuple(piece), False)])
             np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
         waiting = every[-3:]

@@ -110,11 +110,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def from_folder(
         cls, folder: Path, options: LoadOptions, config: MiniCPMOConfig | None = None
     ) -> Self:
-        """Load a checkpoint folder.
-
-        Raises:
-            CheckpointError: the checkpoint does not fit or cannot be read.
-        """
+        """Load a checkpoint folder; raises `CheckpointError` as `from_pretrained` does."""
         with torch.device("meta"):
             model = cls(config or read_config(folder))
         load_weights(model, folder, options)

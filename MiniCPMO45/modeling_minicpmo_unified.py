@@ -16,7 +16,7 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.settings import DuplexSettings, LoadOptions
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary, read_fixed_voice
 
@@ -31,17 +31,14 @@ class UnifiedModel:
         model: MiniCPMOForConditionalGeneration,
         processor: MiniCPMOProcessor,
         executor: Executor,
-        *,
-        duplex_defaults: DuplexSettings | None = None,
     ) -> None:
         config = model.config
         tokens, device = processor.tokenizer.special, executor.device
         self.model = model
         self.processor = processor
         self.executor = executor
-        self.duplex = DuplexCapability(
-            config, processor.tokenizer, UnitPolicy(tokens, device), defaults=duplex_defaults
-        )
+        defaults, policy = executor.options.duplex_defaults, UnitPolicy(tokens, device)
+        self.duplex = DuplexCapability(config, processor.tokenizer, policy, defaults=defaults)
         self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
 
     @classmethod
@@ -53,25 +50,15 @@ class UnifiedModel:
         options.report("loading the voice")
         assets, vocoder, voices = folder / TOKEN2WAV_FOLDER, None, None
         if assets.is_dir():
-            vocoder = load_token2wav(assets, options, device=options.device)
+            vocoder = load_token2wav(assets, options)
             encoder = read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device)
             voices = VoiceLibrary(encoder, vocoder)
             options.report("preparing the engine")
         else:
             logger.warning("%s is missing; replies will be text only", assets)
         executor = Executor(model, vocoder, voices, options=options)
-        processor = MiniCPMOProcessor.from_pretrained(folder)
-        return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
+        return cls(model, MiniCPMOProcessor.from_pretrained(folder), executor)
 
     @property
     def can_speak(self) -> bool:
         return self.executor.vocoder is not None and self.executor.voices is not None
-
-    @property
-    def has_one_voice(self) -> bool:
-        return self.executor.voices is not None and self.executor.voices.has_one_voice
-
-    @property
-    def voice_used_s(self) -> float | None:
-        """Seconds of a voice sample that are used; None if voice samples are not supported."""
-        return None if self.executor.voices is None else self.executor.voices.used_s

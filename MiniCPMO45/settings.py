@@ -114,22 +114,18 @@ class LoadOptions:
     """Options of loading and running a checkpoint.
 
     Attributes:
-        dtype: of the model; the vocoder's weights are always float32.
         flow_dtype: of the flow's matrix products and KV cache; None for float16, which has the
             mantissa of TF32, on a GPU and float32 elsewhere.
         has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a GPU.
-        least_conversations: smallest capacity that passes are prepared for.
-        most_rows: rows of one prefill pass; longer input is split.
         text_cache: storage of the language model's keys and values: the model's dtype, or 8-bit
             codes with a scale per row.
-        tokens_each: average cached text tokens of a conversation.
         text_cache_bytes: memory of the language model's KV cache on a GPU; None for a share of the
             free memory, at most that of all conversations at `tokens_each`.
         on_progress: receives the stage of loading and its progress, 0 to 1, if known.
     """
 
     device: torch.device = torch.device("cpu")
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32  # of the model; the vocoder's weights are always float32
     weights: Weights = Weights.BF16
     overlay: Path | None = None
     flow_steps: int = 5
@@ -137,10 +133,10 @@ class LoadOptions:
     has_fixed_sizes: bool | None = None
     duplex_defaults: DuplexSettings = DuplexSettings()
     slots: int = 64
-    least_conversations: int = 4
-    most_rows: int = 1024
+    least_conversations: int = 4  # smallest capacity that passes are prepared for
+    most_rows: int = 1024  # rows of one prefill pass; longer input is split
     text_cache: CacheKind = CacheKind.BF16
-    tokens_each: int = 4096
+    tokens_each: int = 4096  # average cached text tokens of a conversation
     text_cache_bytes: int | None = None
     speech_cache_bytes: int | None = None
     show_progress: bool = True
@@ -153,9 +149,3 @@ class LoadOptions:
     def report(self, stage: str, share: float | None = None) -> None:
         if self.on_progress is not None:
             self.on_progress(stage, share)
-
-    @classmethod
-    def for_device(cls, device: str | torch.device) -> LoadOptions:
-        """Return the default options: bfloat16 on a GPU, float32 on a CPU."""
-        device = torch.device(device)
-        return cls(device, torch.float32 if device.type == "cpu" else torch.bfloat16)

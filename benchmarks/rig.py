@@ -118,11 +118,8 @@ def checkpoint_rig(source: str, options: RigOptions) -> Rig:
     n_model = sum(math.prod(stored.shape) for stored in read_headers(folder).values())
     model.drop_unused()
     seconds.lap("model_seconds")
-    vocoder = load_token2wav(
-        folder / ASSETS,
-        LoadOptions(flow_steps=options.flow_steps),
-        device=options.device,
-    )
+    speaking = LoadOptions(options.device, flow_steps=options.flow_steps)
+    vocoder = load_token2wav(folder / ASSETS, speaking)
     n_vocoder = sum(
         tensor.numel()
         for module in (vocoder.flow, vocoder.hift)

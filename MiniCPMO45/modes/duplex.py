@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from MiniCPMO45.modes.prompt_input import (
     picture_pieces,
     prompt_key,
 )
-from MiniCPMO45.modes.speech import Stopwatch, UnitSound, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import UNSPOKEN, Stopwatch, UnitSound, UnitSpeech, speak_unit
 from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
@@ -77,17 +77,11 @@ def split_unit_audio(
 
 @dataclass(frozen=True, eq=False)
 class UnitAudio:
-    """Input audio of a unit, prepared on the CPU.
+    """Input audio of a unit, prepared on the CPU."""
 
-    Attributes:
-        mel: float32 [80, frames]; None if there is too little audio for a unit.
-        mel_state: of the stream after this unit.
-        rest: samples for the next unit.
-    """
-
-    mel: Tensor | None
-    mel_state: MelState
-    rest: Tensor
+    mel: Tensor | None  # float32 [80, frames]; None if there is too little audio for a unit
+    mel_state: MelState  # of the stream after this unit
+    rest: Tensor  # samples for the next unit
 
 
 @torch.inference_mode()
@@ -130,18 +124,15 @@ class UnitResult:
     """Result of one unit.
 
     Attributes:
-        sound: without early audio; None is a second of silence.
-        current_time: number of units so far.
         cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
             that of the speech decoder's condition.
-        barge_in: this unit interrupted a running turn.
     """
 
     is_listen: bool
     text: str = ""
-    sound: UnitSound | None = None
+    sound: UnitSound | None = None  # without early audio; None is a second of silence
     end_of_turn: bool = False
-    current_time: int = 0
+    current_time: int = 0  # number of units so far
     cost_llm: float = 0.0
     cost_tts_prep: float = 0.0
     cost_tts: float = 0.0
@@ -151,8 +142,7 @@ class UnitResult:
     n_tts_tokens: int = 0
     vision_slices: int = 0
     vision_tokens: int = 0
-    barge_in: bool = False
-    early_samples: int = 0
+    barge_in: bool = False  # this unit interrupted a running turn
 
     @property
     def audio_waveform(self) -> np.ndarray:
@@ -176,7 +166,6 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -285,26 +274,18 @@ class DuplexCapability:
         watch, turn = Stopwatch(time.perf_counter), session.turn
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
-            return self._result(session, watch, is_listen=True, end_of_turn=session.stop.is_set())
+            nothing = UnitDraft(is_listen=True, end_of_turn=session.stop.is_set())
+            return self._result(session, watch, nothing)
         draft = yield from self.decode(session, logits, force_listen, force_speak)
         watch.lap("llm")
         text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
         turn.pending = draft
         if draft.is_listen:
-            return self._result(session, watch, is_listen=True, barge_in=draft.barge_in)
-        speech = yield from self._speak(session, draft, text, watch)
+            return self._result(session, watch, draft)
+        speech = yield from self._speak(session, draft, watch)
         if draft.end_of_turn:
             session.sampler.history.clear()
-        return self._result(
-            session,
-            watch,
-            speech,
-            is_listen=False,
-            text=text,
-            end_of_turn=draft.end_of_turn,
-            n_tokens=len(draft.ids),
-            barge_in=draft.barge_in,
-        )
+        return self._result(session, watch, draft, text, speech)
 
     def close_unit(self, session: Session) -> Steps[None]:
         """End the unit and apply the sliding window; without an open unit, do nothing.
@@ -326,8 +307,7 @@ class DuplexCapability:
             yield from maintain_units(session.kv, window, settings)
 
     def _write_closing(self, session: Session) -> Steps[None]:
-        closing = TokenIds(session.turn.closing)
-        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        yield LlmForward(session.kv, (TokenIds(session.turn.closing),), wants_logits=False)
         session.turn.closing = ()
 
     def decode(
@@ -403,11 +383,9 @@ class DuplexCapability:
         session.reset_speech()
         session.sampler.history.clear()
 
-    def _speak(
-        self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch
-    ) -> Steps[UnitSpeech]:
+    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
         if session.speech.vocoder is None or session.stop.is_set():
-            return UnitSpeech()
+            return UNSPOKEN
         settings = session.settings
         rule = CodeRule(
             temperature=settings.tts_temperature,
@@ -416,18 +394,25 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        config, eos = self.config.tts_config, self._speech_eos
-        return (yield from speak_unit(session, draft, text, config, rule, watch, eos=eos))
+        return (yield from speak_unit(session, draft, self.config.tts_config, rule, watch))
 
     def _result(
-        self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **fields: Any
+        self,
+        session: Session,
+        watch: Stopwatch,
+        draft: UnitDraft,
+        text: str = "",
+        speech: UnitSpeech = UNSPOKEN,
     ) -> UnitResult:
-        speech = speech or UnitSpeech()
         slices = session.turn.vision_slices
         return UnitResult(
+            is_listen=draft.is_listen,
+            text=text,
             sound=speech.sound,
+            end_of_turn=draft.end_of_turn,
+            n_tokens=0 if draft.is_listen else len(draft.ids),
+            barge_in=draft.barge_in,
             n_tts_tokens=speech.n_codes,
-            early_samples=speech.early_samples,
             current_time=session.audio_input.units,
             cost_llm=watch.seconds("llm"),
             cost_tts_prep=watch.seconds("tts_prep"),
@@ -436,5 +421,4 @@ class DuplexCapability:
             cost_all=watch.total(),
             vision_slices=slices,
             vision_tokens=slices * self.config.query_num,
-            **fields,
         )

@@ -36,21 +36,14 @@ STREAMING_SLICES = 1  # default slices per picture; source: docs/specification/m
 
 @dataclass(frozen=True)
 class PrefillOptions(PromptOptions):
-    """Options of one message or one chunk of a user turn; only whole histories number pictures.
-
-    Attributes:
-        stream_input: the user's audio continues a live stream and is not a whole clip.
-        is_last_chunk: this chunk ends the user's turn.
-        enable_thinking: replies of this conversation begin with a thought.
-        use_tts_template: replies of this conversation can be spoken.
-    """
+    """Options of one message or one chunk of a user turn; only whole histories number pictures."""
 
     max_slice_nums: int | None = STREAMING_SLICES
     omni_mode: bool = True
-    stream_input: bool = False
-    is_last_chunk: bool = False
-    enable_thinking: bool = False
-    use_tts_template: bool = True
+    stream_input: bool = False  # the user's audio continues a live stream and is not a whole clip
+    is_last_chunk: bool = False  # this chunk ends the user's turn
+    enable_thinking: bool = False  # replies of this conversation begin with a thought
+    use_tts_template: bool = True  # replies of this conversation can be spoken
 
 
 Pieces = tuple[TokenIds | Embeddings, ...]
@@ -176,11 +169,7 @@ Frame = Image.Image | PreparedFrame
 def slice_pictures(
     frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
 ) -> list[PreparedFrame]:
-    """Slice pictures that are not prepared yet.
-
-    Raises:
-        ValueError: a list of limits whose length differs from the frames'.
-    """
+    """Slice pictures that are not prepared yet."""
     limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")

@@ -185,17 +185,11 @@ class Stopwatch:
 
 @dataclass(frozen=True, eq=False)
 class UnitSound:
-    """Audio of a unit, or of its beginning, as the vocoder computed it.
-
-    Attributes:
-        waves: the parts.
-        is_last: the turn ends with them, so they are not padded.
-        unit_samples: samples to which they are padded otherwise.
-    """
+    """Audio of a unit, or of its beginning, as the vocoder computed it."""
 
     waves: Waves
-    is_last: bool
-    unit_samples: int
+    is_last: bool  # the turn ends with them, so they are not padded
+    unit_samples: int  # samples to which they are padded otherwise
 
     @property
     def n_samples(self) -> int:
@@ -216,35 +210,26 @@ class UnitSound:
 
 
 @dataclass(frozen=True, eq=False)
-class EarlyAudio:
-    """Text of a unit and the beginning of its audio."""
-
-    text: str
-    sound: UnitSound
-
-
-@dataclass(frozen=True, eq=False)
 class UnitSpeech:
     """Speech of one unit; `sound` is that without the early audio, None if nothing is due."""
 
     sound: UnitSound | None = None
     n_codes: int = 0
-    early_samples: int = 0
+
+
+UNSPOKEN = UnitSpeech()
 
 
 def speak_unit(
     session: Session,
     draft: UnitDraft,
-    text: str,
     config: TTSConfig,
     rule: CodeRule,
     watch: Stopwatch,
-    *,
-    eos: int,
 ) -> Steps[UnitSpeech]:
-    """Synthesise the `text` of one duplex unit, at most one second; `eos` is the end code.
+    """Synthesise one duplex unit, at most one second.
 
-    With `DuplexSettings.early_audio`, the beginning is emitted as `EarlyAudio` as soon as the
+    With `DuplexSettings.early_audio`, the beginning is emitted as `UnitSound` as soon as the
     vocoder can compute it. Both parts together have the length of the whole.
     """
     is_last = draft.end_of_turn
@@ -256,7 +241,7 @@ def speak_unit(
         session,
         pieces,
         rule,
-        eos=eos,
+        eos=config.speech_eos_id,
         most=CODES_PER_REQUEST,
         least=CODES_PER_REQUEST if is_inside_turn else 0,
     )
@@ -265,23 +250,21 @@ def speak_unit(
     waiting = len(session.speech.buffer.waiting)
     if session.settings.early_audio and waiting == TIMING.lookahead_codes:
         is_padded = not is_last and not is_inside_turn
-        early_samples = yield from _speak_early(session, run, text, watch, is_padded)
+        early_samples = yield from _speak_early(session, run, watch, is_padded)
         n_early = EARLY_CODES if early_samples else 0
     codes = (yield from run.finish())[:CODES_PER_UNIT]
     watch.lap("tts")
     if session.stop.is_set():
-        return UnitSpeech(None, len(codes), early_samples)
+        return UnitSpeech(None, len(codes))
     waves = yield from vocode(session, codes[n_early:], is_last=is_last)
     sound = UnitSound(waves, is_last, TIMING.sample_rate_hz - early_samples)
     watch.lap("token2wav")
     if is_last:
         session.reset_speech()
-    return UnitSpeech(sound if waves else None, len(codes), early_samples)
+    return UnitSpeech(sound if waves else None, len(codes))
 
 
-def _speak_early(
-    session: Session, run: CodeRun, text: str, watch: Stopwatch, is_padded: bool
-) -> Steps[int]:
+def _speak_early(session: Session, run: CodeRun, watch: Stopwatch, is_padded: bool) -> Steps[int]:
     """Emit the beginning of a unit if it can be split; return its samples, or 0.
 
     A padded unit with too few codes begins with zeros. Their number depends on the number of codes,
@@ -298,7 +281,7 @@ def _speak_early(
     unit_samples = TIMING.sample_rate_hz - rest * TIMING.samples_per_code
     sound = UnitSound(waves, not is_padded, unit_samples)
     watch.lap("token2wav")
-    yield Emit(EarlyAudio(text, sound))
+    yield Emit(sound)
     return sound.n_samples
 
 

@@ -39,43 +39,34 @@ INCOMPLETE_CHARACTER = "\ufffd"
 
 @dataclass(frozen=True)
 class ReplyResult:
-    """A complete reply.
-
-    Attributes:
-        waveform: float32 [samples] at 24 kHz, if the speech was not streamed.
-        prompt: prompt of a one-shot reply, with media markers.
-    """
+    """A complete reply."""
 
     text: str
     ids: tuple[int, ...]
     was_stopped: bool = False
     hit_limit: bool = False
+    # float32 [samples] at 24 kHz, if the speech was not streamed.
     waveform: np.ndarray | None = field(default=None, compare=False)
-    prompt: str = ""
+    prompt: str = ""  # prompt of a one-shot reply, with media markers
     prompt_tokens: int = 0
 
 
 @dataclass
 class _Reply:
-    """A reply under generation.
+    """A reply under generation; `text_sent` characters after token `text_from` were emitted."""
 
-    Attributes:
-        next_pieces: input of the next forward pass.
-        ids: tokens so far; the last one is not fed until its successor is generated.
-        hidden: state [hidden] of each token fed.
-        prefix: states [n, hidden] of the rows fed before the reply.
-        given: tokens still to be fed instead of generated.
-        grouped: number of tokens passed to speech or emitted.
-        text_from, text_sent: `text_sent` characters after token `text_from` were emitted.
-    """
-
-    next_pieces: Pieces
+    session: Session
+    settings: GenerationSettings
+    start: int  # cache length before it, in tokens
+    speaks: bool  # its text is spoken
+    next_pieces: Pieces  # input of the next forward pass
     is_one_shot: bool = False
+    # The last one is not fed until its successor is generated.
     ids: list[int] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    prefix: Tensor | None = None
-    given: tuple[int, ...] = ()
-    grouped: int = 0
+    hidden: list[Tensor] = field(default_factory=list)  # state [hidden] of each token fed
+    prefix: Tensor | None = None  # states [n, hidden] of the rows fed before the reply
+    given: tuple[int, ...] = ()  # tokens still to be fed instead of generated
+    grouped: int = 0  # number of tokens passed to speech or emitted
     text_from: int = 0
     text_sent: int = 0
     has_ended: bool = False
@@ -140,42 +131,39 @@ class StreamingCapability:
         With an open voice the text is spoken in groups of tokens. Otherwise, and for function
         calls, it is emitted token by token. `session.stop` ends the reply.
         """
-        start = session.kv.length
         reply = self._begin(session, settings)
-        speaks = self._speaks(session, settings)
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
-            group = GROUP_TOKENS if speaks else 1
+            group = GROUP_TOKENS if reply.speaks else 1
             size = group if reply.ids else group + 1  # the last token is not fed yet
-            yield from self._extend(session, reply, settings, size)
+            yield from self._extend(reply, size)
             if session.stop.is_set():
                 break
             if reply.hit_limit:
-                yield from self._feed_last(session, reply)
-            yield from self._emit_group(session, reply, settings, speaks)
-            if speaks and self._has_call(reply):
+                yield from self._feed_last(reply)
+            yield from self._emit_group(reply)
+            if reply.speaks and self._has_call(reply):
                 yield from finish_speech(session, lambda: self._new_text(reply))
-                speaks = False
+                reply.speaks = False
         if session.stop.is_set():
             reply.grouped = len(reply.hidden)
-        elif speaks:
+        elif reply.speaks:
             yield from finish_speech(session, lambda: self._new_text(reply))
         rest = self._new_text(reply, is_final=True)
         if rest:
             yield Emit(ReplyChunk(rest))
-        return self._end(session, reply, start)
+        return self._end(reply)
 
     def reply_over_cache(
         self, session: Session, settings: GenerationSettings
     ) -> Steps[ReplyResult]:
         """Generate a whole reply to the cached conversation, then its speech."""
-        start = session.kv.length
         reply = self._begin(session, settings)
-        yield from self._generate_whole(session, reply, settings)
+        yield from self._generate_whole(reply)
         if reply.hit_limit:
-            yield from self._feed_last(session, reply)
-        result = self._end(session, reply, start)
+            yield from self._feed_last(reply)
+        result = self._end(reply)
         spoken = result.ids[: self.policy.tokens.spoken_count(result.ids)]
-        if not spoken or not self._speaks(session, settings) or session.stop.is_set():
+        if not spoken or not reply.speaks or session.stop.is_set():
             return result
         hidden = torch.stack(reply.hidden[: len(spoken)])
         config = self.config.tts_config
@@ -211,14 +199,14 @@ class StreamingCapability:
         reply = self._begin(session, settings)
         reply.next_pieces = yield from self._embed(prompt, self.config.audio_block_frames, False)
         reply.is_one_shot, given = True, reply.given
-        yield from self._generate_whole(session, reply, settings)
+        yield from self._generate_whole(reply)
         if reply.hit_limit and len(reply.ids) == len(given):
-            yield from self._feed_last(session, reply)
+            yield from self._feed_last(reply)
         was_stopped = session.stop.is_set() and not reply.has_ended
         ids = tuple(reply.ids[: len(reply.hidden)] if was_stopped else reply.ids)
         waveform = None
-        if self._speaks(session, settings) and not was_stopped:
-            waveform = yield from self._speak_span(session, prompt, reply, settings)
+        if reply.speaks and not was_stopped:
+            waveform = yield from self._speak_span(reply, prompt)
         is_marked = ids[:1] == (self.policy.tokens.im_start,)
         text = self.tokenizer.decode(ids[1:] if is_marked else ids)
         return ReplyResult(
@@ -269,32 +257,32 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
             is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
-        given = tuple(self.tokenizer.encode_text(settings.reply_start))
+        # Without the control tokens that the text spells out.
+        controls, spelled = self.policy.tokens.non_text_ids, settings.reply_start
+        given = tuple(token for token in self.tokenizer.encode(spelled) if token not in controls)
         return _Reply(
+            session,
+            settings,
+            start=session.kv.length,
+            speaks=settings.generate_audio and session.speech.vocoder is not None,
             given=given,
             has_ended=bool(settings.reply_start) and not given,
             next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
         )
 
-    def _speaks(self, session: Session, settings: GenerationSettings) -> bool:
-        return settings.generate_audio and session.speech.vocoder is not None
+    def _generate_whole(self, reply: _Reply) -> Steps[None]:
+        if not (reply.has_ended or reply.session.stop.is_set()):
+            most = max(reply.settings.max_new_tokens, len(reply.given))
+            yield from self._extend(reply, most)
 
-    def _generate_whole(
-        self, session: Session, reply: _Reply, settings: GenerationSettings
-    ) -> Steps[None]:
-        if not (reply.has_ended or session.stop.is_set()):
-            most = max(settings.max_new_tokens, len(reply.given))
-            yield from self._extend(session, reply, settings, most)
-
-    def _extend(
-        self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
-    ) -> Steps[None]:
+    def _extend(self, reply: _Reply, size: int) -> Steps[None]:
         """Append up to `size` tokens: given ones, then generated ones."""
+        session, settings = reply.session, reply.settings
         tokens, choose = self.policy.tokens, self.policy.next_streamed
         terminators = tokens.reply_terminators
         if reply.is_one_shot:
             choose, terminators = self.policy.next_one_shot, tokens.chat_terminators
-        size -= yield from self._take_given(session, reply, size)
+        size -= yield from self._take_given(reply, size)
         for _ in range(size):
             reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
             if session.stop.is_set() or reply.hit_limit:
@@ -312,13 +300,13 @@ class StreamingCapability:
             reply.next_pieces = (TokenIds((token,)),)
         reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
 
-    def _take_given(self, session: Session, reply: _Reply, size: int) -> Steps[int]:
+    def _take_given(self, reply: _Reply, size: int) -> Steps[int]:
         """Append given tokens in one forward pass, the last one unfed; return their number."""
         taken, reply.given = reply.given[:size], reply.given[size:]
         if taken:
             pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
             waiting = len(reply.ids[-1:])
-            output = yield LlmForward(session.kv, pieces, wants_logits=False)
+            output = yield LlmForward(reply.session.kv, pieces, wants_logits=False)
             known = len(output.hidden) - (waiting + len(taken) - 1)  # rows before the reply's
             if not waiting:
                 reply.prefix = output.hidden[:known]
@@ -330,31 +318,29 @@ class StreamingCapability:
     def _has_call(self, reply: _Reply) -> bool:
         return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
 
-    def _feed_last(self, session: Session, reply: _Reply) -> Steps[None]:
+    def _feed_last(self, reply: _Reply) -> Steps[None]:
         """Feed the last token, to obtain its state and complete the cache."""
-        output = yield LlmForward(session.kv, reply.next_pieces, wants_logits=False)
+        output = yield LlmForward(reply.session.kv, reply.next_pieces, wants_logits=False)
         reply.hidden.append(output.hidden[-1])
 
-    def _emit_group(
-        self, session: Session, reply: _Reply, settings: GenerationSettings, speaks: bool
-    ) -> Steps[None]:
+    def _emit_group(self, reply: _Reply) -> Steps[None]:
         """Synthesise the tokens whose states are known, or emit their text."""
         start, reply.grouped = reply.grouped, len(reply.hidden)
         ids = reply.ids[start : reply.grouped]
-        if not speaks:
+        if not reply.speaks:
             text = self._new_text(reply)
             if text:
                 yield Emit(ReplyChunk(text))
             return
         ids = ids[: self.policy.tokens.spoken_count(ids)]
-        if not reply.ids or (not ids and not session.speech.codes):
+        if not reply.ids or (not ids and not reply.session.speech.codes):
             return
         yield from speak_group(
-            session,
+            reply.session,
             ids,
             torch.stack(reply.hidden[start:])[: len(ids)],
             self.config.tts_config,
-            settings.speech,
+            reply.settings.speech,
             is_text_end=reply.has_ended or reply.hit_limit or self._has_call(reply),
             take_text=lambda: self._new_text(reply),
         )
@@ -370,20 +356,19 @@ class StreamingCapability:
             reply.text_from, reply.text_sent = reply.grouped, 0
         return new
 
-    def _end(self, session: Session, reply: _Reply, start: int) -> ReplyResult:
-        turn, window = session.turn, session.window
+    def _end(self, reply: _Reply) -> ReplyResult:
+        session, turn = reply.session, reply.session.turn
         was_stopped = session.stop.is_set() and not reply.has_ended
-        if session.kv.length == start:  # stopped before the first pass: the turn is still open
+        length = session.kv.length - reply.start
+        if not length:  # stopped before the first pass: the turn is still open
             return ReplyResult("", (), was_stopped)
         ids = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
-        window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
+        session.window.rounds.append(Round(turn.round, "assistant", length))
         turn.round += 1
         turn.opening = TurnOpening.AFTER_REPLY
         return ReplyResult(self.tokenizer.decode(ids), tuple(ids), was_stopped, reply.hit_limit)
 
-    def _speak_span(
-        self, session: Session, prompt: Prompt, reply: _Reply, settings: GenerationSettings
-    ) -> Steps[np.ndarray | None]:
+    def _speak_span(self, reply: _Reply, prompt: Prompt) -> Steps[np.ndarray | None]:
         """Synthesise the fed tokens between the speech tokens of prompt and reply."""
         tokens = self.policy.tokens
         if tokens.tts_bos not in prompt.ids or reply.prefix is None:
@@ -395,6 +380,6 @@ class StreamingCapability:
         stop = min(max(ends, default=len(ids)), len(hidden))
         if stop <= start:
             return None
-        spoken, states = ids[start:stop], hidden[start:stop]
-        config = self.config.tts_config
-        return (yield from speak_whole(session, spoken, states, config, settings.speech))
+        spoken, states, config = ids[start:stop], hidden[start:stop], self.config.tts_config
+        sampling = reply.settings.speech
+        return (yield from speak_whole(reply.session, spoken, states, config, sampling))

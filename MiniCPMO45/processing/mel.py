@@ -54,11 +54,7 @@ REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into t
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
-    """Return Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1].
-
-    Raises:
-        ValueError: the band is empty or exceeds half the sample rate.
-    """
+    """Slaney-normalised triangular filters, shared and read-only: [n_mels, n_fft // 2 + 1]."""
     if not 0 <= f_min_hz < f_max_hz <= sample_rate_hz / 2:
         raise ValueError(f"mel band {f_min_hz}..{f_max_hz} Hz at {sample_rate_hz} Hz")
     filters = audio_utils.mel_filter_bank(
@@ -81,9 +77,6 @@ def clip_mels(audio: np.ndarray | Tensor) -> list[Tensor]:
 
     Returns:
         ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(samples / 160).
-
-    Raises:
-        ValueError: the audio is not one-dimensional.
     """
     return [_clip_mel(part) for part in as_samples(audio).split(PIECE_SAMPLES) if len(part)]
 
@@ -128,23 +121,16 @@ def as_samples(audio: np.ndarray | Tensor) -> Tensor:
 
 @dataclass
 class MelState:
-    """State of one stream. Mel frames are numbered from the start of the stream.
+    """State of one stream. Mel frames are numbered from the start of the stream."""
 
-    Attributes:
-        samples: buffered audio [n].
-        base_frames: first mel frame of the buffer.
-        loudest: largest log10 bin of each stable frame of the buffer [frames].
-        frames: log10 mel power of the stable frames that may still be returned [80, k].
-        frames_start: first of these.
-        core_end: end of the frames returned so far, without convolution context.
-    """
-
-    samples: Tensor = field(default_factory=lambda: torch.zeros(0))
-    base_frames: int = 0
+    samples: Tensor = field(default_factory=lambda: torch.zeros(0))  # buffered audio [n]
+    base_frames: int = 0  # first mel frame of the buffer
+    # Largest log10 bin of each stable frame of the buffer [frames].
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
+    # Log10 mel power of the stable frames that may still be returned [80, k].
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
-    frames_start: int = 0
-    core_end: int = 0
+    frames_start: int = 0  # first of `frames`
+    core_end: int = 0  # end of the frames returned so far, without convolution context
 
     @property
     def full_frames(self) -> int:
@@ -157,11 +143,6 @@ class MelState:
         inside = (len(self.samples) - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
         return max(0, min(self.full_frames, inside))
 
-    @property
-    def stable_frames_global(self) -> int:
-        """Frames of the stream that further audio will not change."""
-        return self.base_frames + self.stable_frames
-
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Append audio and return the next unit's mel frames, once they are stable.
@@ -172,9 +153,6 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
 
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.
-
-    Raises:
-        ValueError: the audio is not one-dimensional.
     """
     state.samples = torch.cat((state.samples, as_samples(samples).cpu()))
     _drop_old_audio(state)
@@ -185,7 +163,7 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     unit_frames = UNIT_SAMPLES // HOP_SAMPLES
     start = state.core_end - CONTEXT_FRAMES
     stop = state.core_end + unit_frames + CONTEXT_FRAMES
-    if state.stable_frames_global < stop and not is_last:
+    if state.base_frames + state.stable_frames < stop and not is_last:
         return nothing
     known = torch.cat([state.frames, unstable], dim=1)
     lowest = FIXED_FLOOR_LOG10  # while the buffer is too short for an estimate of the loudness
@@ -195,7 +173,10 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
     mel = _normalise(known[:, first:last], lowest)
     state.core_end += unit_frames
-    _drop_frames(state, state.core_end - CONTEXT_FRAMES)
+    n_old = max(0, state.core_end - CONTEXT_FRAMES - state.frames_start)
+    n_old = min(n_old, state.frames.shape[1])
+    state.frames = state.frames[:, n_old:].clone()
+    state.frames_start += n_old
     return mel
 
 
@@ -226,12 +207,6 @@ def _add_frames(state: MelState) -> Tensor:
     state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
     state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
     return new[:, n_stable:]
-
-
-def _drop_frames(state: MelState, before: int) -> None:
-    n_old = min(max(0, before - state.frames_start), state.frames.shape[1])
-    state.frames = state.frames[:, n_old:].clone()
-    state.frames_start += n_old
 
 
 def _buffer_frames(samples: Tensor, first: int, stop: int) -> Tensor:

@@ -159,21 +159,13 @@ def require_rgb(image: Image.Image) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PixelSlice:
-    """A slice as a crop of the resized picture, not yet rendered.
+    """A slice as a crop of the resized picture, not yet rendered."""
 
-    Attributes:
-        pixels: the whole original picture, RGB uint8 [height, width, 3]; read-only.
-        resized: size of the picture after resizing.
-        corner: left and top of the crop.
-        extent: size of the crop, multiples of the patch size.
-        pinned: `pixels` as a tensor in pinned memory, if they were copied there.
-    """
-
-    pixels: np.ndarray
-    resized: Size
-    corner: tuple[int, int]
-    extent: Size
-    pinned: Tensor | None = None
+    pixels: np.ndarray  # the whole original picture, RGB uint8 [height, width, 3]; read-only
+    resized: Size  # size of the picture after resizing
+    corner: tuple[int, int]  # left and top of the crop
+    extent: Size  # size of the crop, multiples of the patch size
+    pinned: Tensor | None = None  # `pixels` as a tensor in pinned memory, if they were copied there
 
     @property
     def size(self) -> tuple[int, int]:
@@ -232,12 +224,7 @@ def render_slices(slices: Sequence[PixelSlice]) -> Iterator[Image.Image]:
 
 
 class MiniCPMOImageProcessor(ImageProcessingMixin):
-    """Image processor with the fields of the published `preprocessor_config.json`.
-
-    Attributes:
-        scale_resolution: side in pixels of the square whose area one slice has.
-        image_feature_size: placeholder tokens per slice.
-    """
+    """Image processor with the fields of the published `preprocessor_config.json`."""
 
     model_input_names: ClassVar[list[str]] = ["pixel_values", "tgt_sizes"]
 
@@ -252,10 +239,10 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
     ) -> None:
         super().__init__(**options)
         self.max_slice_nums = max_slice_nums
-        self.scale_resolution = scale_resolution
+        self.scale_resolution = scale_resolution  # side, px, of the square whose area a slice has
         self.patch_size = patch_size
         self.use_image_id = use_image_id
-        self.image_feature_size = image_feature_size
+        self.image_feature_size = image_feature_size  # placeholder tokens per slice
 
     @property
     def slicing(self) -> SliceConfig:

@@ -16,14 +16,9 @@ import numpy as np
 from PIL import Image
 from transformers import ProcessorMixin, WhisperFeatureExtractor
 
-from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, embedding_count
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, slice_image
-from MiniCPMO45.processing.prompts import (
-    AUDIO_MARKER,
-    IMAGE_MARKER,
-    audio_placeholder,
-)
+from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER, audio_placeholder
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 Part = str | Image.Image | np.ndarray
@@ -45,13 +40,7 @@ class ProcessingError(ValueError):
 
 
 class PromptTooLongError(ProcessingError):
-    def __init__(self, n_tokens: int, max_tokens: int) -> None:
-        super().__init__(
-            f"the prompt has {n_tokens} tokens, at most {max_tokens} are allowed;"
-            " shorten the history, the audio or the pictures"
-        )
-        self.n_tokens = n_tokens
-        self.max_tokens = max_tokens
+    """A prompt has more tokens than are allowed."""
 
 
 @dataclass(frozen=True)
@@ -67,38 +56,24 @@ class Message:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of prompt rendering; None takes the checkpoint's default.
+    """Options of prompt rendering; None takes the checkpoint's default."""
 
-    Attributes:
-        max_slice_nums: most slices per picture.
-        use_image_id: number the pictures.
-        omni_mode: join parts without a separator instead of a line feed.
-        max_tokens: refuse longer prompts; None for no limit.
-    """
-
-    max_slice_nums: int | None = None
-    use_image_id: bool | None = None
-    omni_mode: bool = False
-    max_tokens: int | None = None
+    max_slice_nums: int | None = None  # most slices per picture
+    use_image_id: bool | None = None  # number the pictures
+    omni_mode: bool = False  # join parts without a separator instead of a line feed
+    max_tokens: int | None = None  # refuse longer prompts; None for no limit
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A tokenized prompt and its media.
+    """A tokenized prompt and its media."""
 
-    Attributes:
-        text: the prompt with media markers.
-        ids: the prompt with `<unk>` for each embedding.
-        image_spans: the `<unk>` of each slice, in order.
-        audio_spans: the `<unk>` of each sound, in order.
-    """
-
-    text: str
-    ids: tuple[int, ...]
+    text: str  # the prompt with media markers
+    ids: tuple[int, ...]  # the prompt with `<unk>` for each embedding
     pictures: tuple[SlicedImage, ...]
     clips: tuple[np.ndarray, ...]
-    image_spans: tuple[Span, ...]
-    audio_spans: tuple[Span, ...]
+    image_spans: tuple[Span, ...]  # the `<unk>` of each slice, in order
+    audio_spans: tuple[Span, ...]  # the `<unk>` of each sound, in order
 
 
 class MiniCPMOProcessor(ProcessorMixin):
@@ -158,11 +133,9 @@ class MiniCPMOProcessor(ProcessorMixin):
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
         options = options or PromptOptions()
-        contents = [_content_parts(m.content) for m in messages]
-        parts = [part for groups in contents for group in groups for part in group]
+        parts: list[Part] = []
         rows = [
-            {"role": m.role, "content": _content_text(groups, options)}
-            for m, groups in zip(messages, contents, strict=True)
+            {"role": m.role, "content": _content_text(m.content, options, parts)} for m in messages
         ]
         has_sound = any(isinstance(part, np.ndarray) for part in parts)
         text = self.tokenizer.render_chat(
@@ -178,14 +151,10 @@ class MiniCPMOProcessor(ProcessorMixin):
     ) -> Prompt:
         """Render the content of one message, or a chunk of it, inside the text that `frame` adds.
 
-        Raises:
-            ProcessingError: a part cannot be used.
-            PromptTooLongError: the prompt exceeds `options.max_tokens`.
+        Raises as `render`.
         """
-        options = options or PromptOptions()
-        groups = _content_parts(content)
-        parts = [part for group in groups for part in group]
-        return self._prompt(frame(_content_text(groups, options)), parts, options)
+        options, parts = options or PromptOptions(), list[Part]()
+        return self._prompt(frame(_content_text(content, options, parts)), parts, options)
 
     def _prompt(self, text: str, parts: Iterable[Part], options: PromptOptions) -> Prompt:
         slicing, special = self.image_processor.slicing, self.tokenizer.special
@@ -193,7 +162,10 @@ class MiniCPMOProcessor(ProcessorMixin):
         pictures, clips = [], []
         for part in parts:
             if isinstance(part, Image.Image):
-                pictures.append(_slice(part, max_slices, slicing))
+                try:
+                    pictures.append(slice_image(part, max_slices, slicing))
+                except ValueError as error:
+                    raise ProcessingError(f"a picture cannot be used: {error}") from error
             elif isinstance(part, np.ndarray):
                 clips.append(part)
         if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(pictures), len(clips)):
@@ -217,7 +189,10 @@ class MiniCPMOProcessor(ProcessorMixin):
                 encoded = self.tokenizer.encode(segment)
                 ids += [token for token in encoded if token != special.listen]
         if options.max_tokens is not None and len(ids) > options.max_tokens:
-            raise PromptTooLongError(len(ids), options.max_tokens)
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, at most {options.max_tokens} are allowed;"
+                " shorten the history, the audio or the pictures"
+            )
         return Prompt(
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
             ids=tuple(ids),
@@ -245,11 +220,15 @@ class MiniCPMOProcessor(ProcessorMixin):
         return ids
 
 
-def _content_parts(content: Content) -> list[list[Part]]:
-    """Return the validated parts, grouped by what is joined without a separator."""
-    items = [content] if isinstance(content, str) else content
-    groups = [list(item) if isinstance(item, list | tuple) else [item] for item in items]
-    return [[_checked_part(part) for part in group] for group in groups]
+def _content_text(content: Content, options: PromptOptions, parts: list[Part]) -> str:
+    """Return the text with a code for each medium, and append the validated parts to `parts`."""
+    texts = []
+    for item in [content] if isinstance(content, str) else content:
+        group = item if isinstance(item, list | tuple) else (item,)
+        checked = [_checked_part(part) for part in group]
+        texts.append("".join(_part_text(part) for part in checked))
+        parts += checked
+    return ("" if options.omni_mode else "\n").join(texts)
 
 
 def _checked_part(part: object) -> Part:
@@ -271,19 +250,7 @@ def _checked_part(part: object) -> Part:
     return np.pad(part.astype(np.float32, copy=False), (0, missing))
 
 
-def _content_text(groups: Sequence[Sequence[Part]], options: PromptOptions) -> str:
-    joiner = "" if options.omni_mode else "\n"
-    return joiner.join("".join(_part_text(part) for part in group) for group in groups)
-
-
 def _part_text(part: Part) -> str:
     if isinstance(part, str):
         return part
     return _IMAGE_CODE if isinstance(part, Image.Image) else _AUDIO_CODE
-
-
-def _slice(image: Image.Image, max_slices: int, slicing: SliceConfig) -> SlicedImage:
-    try:
-        return slice_image(image, max_slices, slicing)
-    except ValueError as error:
-        raise ProcessingError(f"a picture cannot be used: {error}") from error

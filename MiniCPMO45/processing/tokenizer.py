@@ -207,10 +207,6 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         assert isinstance(text, str)
         return text
 
-    def encode_text(self, text: str) -> list[int]:
-        """Encode text without the control tokens that it spells out."""
-        return [token for token in self.encode(text) if token not in self.special.non_text_ids]
-
     def token_id(self, token: str) -> int | None:
         return self.backend_tokenizer.token_to_id(token)
 

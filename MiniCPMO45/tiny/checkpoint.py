@@ -209,23 +209,20 @@ def write_assets(folder: Path, seed: int, *, has_published_size: bool = False) -
     write_campplus_onnx(target / "campplus.onnx", seed)
     samples = np.round(voice_sample() * INT16_MAX).astype(np.int16)
     write_voice_sample(folder / VOICE_FILE, samples)
-    if has_published_size:  # without a config.json
-        write_vocoder_weights(target, seed, Token2WavConfig())
-    else:
-        write_vocoder(target, seed)
+    write_vocoder(target, seed, has_published_size=has_published_size)
 
 
-def write_vocoder(folder: Path, seed: int) -> None:
-    sizes = vocoder_config()
-    write_vocoder_weights(folder, seed, Token2WavConfig.model_validate(sizes))
-    write_json(folder / "config.json", sizes)
-
-
-def write_vocoder_weights(folder: Path, seed: int, config: Token2WavConfig) -> None:
+def write_vocoder(folder: Path, seed: int, *, has_published_size: bool = False) -> None:
+    """Write the weights and, unless they have the published size, a `config.json`."""
+    sizes = {} if has_published_size else vocoder_config()
+    config = Token2WavConfig.model_validate(sizes)
     with torch.device("meta"):
-        flow, hift = Flow(config.flow), HiFT(config.hift)
-    _save(folder / "flow.pt", {n: _flow_tensor(n, t, seed) for n, t in flow.state_dict().items()})
-    _save(folder / "hift.pt", {n: _hift_tensor(n, t, seed) for n, t in hift.state_dict().items()})
+        flow, hift = Flow(config.flow).state_dict(), HiFT(config.hift).state_dict()
+    for name, like, draw_like in (("flow", flow, _flow_tensor), ("hift", hift, _hift_tensor)):
+        drawn = {key: draw_like(key, tensor, seed).cpu() for key, tensor in like.items()}
+        torch.save(drawn, folder / f"{name}.pt")
+    if sizes:
+        write_json(folder / "config.json", sizes)
 
 
 def voice_sample() -> np.ndarray:
@@ -254,10 +251,6 @@ def write_voice_sample(path: Path, samples: NDArray[np.int16]) -> None:
         file.setsampwidth(2)
         file.setframerate(SAMPLE_RATE_HZ)
         file.writeframes(samples.astype("<i2").tobytes())
-
-
-def _save(path: Path, tensors: dict[str, Tensor]) -> None:
-    torch.save({name: tensor.cpu() for name, tensor in tensors.items()}, path)
 
 
 def _plain(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

@@ -20,13 +20,20 @@ from MiniCPMO45.kernels.stream_norms import (
     norm_heads,
     norm_mish_unfold,
 )
-from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
+from MiniCPMO45.token2wav.config import (
+    CONV_KERNEL,
+    GUIDANCE_ROWS,
+    UPSAMPLING,
+    EstimatorConfig,
+    FlowConfig,
+)
 from MiniCPMO45.token2wav.flow_encoder import (
+    ConformerLayer,
     FlowEncoder,
     Linear,
-    PackedLinear,
     TapConvolution,
     pack_all,
+    project_into,
 )
 from MiniCPMO45.token2wav.vocoder_state import ChunkBatch, FlowSchedule
 
@@ -45,7 +52,7 @@ Tails = tuple[Tensor, Tensor]  # the last frames before a chunk, and the output 
 class Attention(nn.Module):
     """Self-attention with normalised queries and keys; no mask, no positions."""
 
-    qkv: PackedLinear
+    qkv: tuple[Tensor, Tensor]
     head_norms: Tensor
 
     def __init__(self, config: EstimatorConfig) -> None:
@@ -63,7 +70,7 @@ class Attention(nn.Module):
         """Concatenate the weights of queries, keys and values, and stack those of their norms."""
         parts, norms = (self.to_q, self.to_k, self.to_v), (self.q_norm, self.k_norm)
         weight = torch.cat([part.weight for part in parts])
-        self.qkv = PackedLinear.of(weight, torch.cat([part.bias for part in parts]), dtype)
+        self.qkv = weight.to(dtype), torch.cat([part.bias for part in parts]).to(dtype)
         self.head_norms = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
 
     def forward(self, x: Tensor, qkv: Tensor, cache: StreamCache, layer: int) -> Tensor:
@@ -72,7 +79,7 @@ class Attention(nn.Module):
         The guidance rows of a stream are adjacent. `qkv` [2S, T, 3 * inner] receives queries, keys
         and values.
         """
-        self.qkv.into(x, qkv)
+        project_into(x, self.qkv, qkv)
         norm_heads(qkv, self.head_norms, QK_NORM_EPS, cache.heads)
         return cast(Tensor, self.proj(attend(qkv, None, cache, layer)))
 
@@ -192,33 +199,8 @@ class DiT(nn.Module):
         self.blocks = nn.ModuleList(DiTBlock(config) for _ in range(config.depth))
         self.final_layer = FinalLayer(config.hidden_size, config.out_channels)
 
-    def pack(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        pack_all(self, dtype)
-        for block in self.blocks:
-            cast(DiTBlock, block).attn.pack(dtype)
-
-    def schedule(self, times: Tensor) -> FlowSchedule:
-        """Compute the tables that depend on the ODE time only, once for all chunks of all streams.
-
-        `times` are the borders of the N steps, float32 [N + 1] on the CPU.
-        """
-        device = self.in_proj.weight.device
-        linears = [block.get_submodule("adaLN_modulation") for block in self.blocks]
-        blocks, final = [], []
-        for time in times[:-1].to(device):
-            # One step with its guidance rows: a product's rounding depends on its number of rows.
-            embedded = self.t_embedder(time.expand(GUIDANCE_ROWS))  # [2, C]
-            blocks.append(torch.stack([linear(embedded)[0] for linear in linears]))
-            final.append(self.final_layer.adaLN_modulation(embedded)[0])
-        of_blocks = torch.stack(blocks).unflatten(2, (MODULATION_CHUNKS, -1))  # [N, depth, 9, C]
-        of_blocks[:, :, 1::3] += 1  # scales are the middle of each triple
-        of_final = torch.stack(final).unflatten(1, (2, -1))  # [N, 2, C]
-        of_final[:, 1] += 1
-        return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
-
     def drop_modulation(self) -> None:
-        """Free the weights that only `schedule` reads, which is then not available any more."""
+        """Free the weights that only `Flow.make_schedule` reads."""
         for module in (*self.blocks, self.final_layer):
             del module.adaLN_modulation
 
@@ -287,16 +269,12 @@ class Flow(nn.Module):
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.dtype = config, torch.float32
         self.input_embedding = nn.Embedding(config.vocab_size, config.input_size)
         self.spk_embed_affine_layer = nn.Linear(config.spk_embed_dim, config.output_size)
         self.encoder = FlowEncoder(config.encoder)
         self.encoder_proj = nn.Linear(config.encoder.output_size, config.output_size)
         self.decoder = FlowDecoder(config)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.encoder.dtype
 
     @property
     def device(self) -> torch.device:
@@ -309,8 +287,15 @@ class Flow(nn.Module):
         Cached and new mel frames together are at most `n_frames`; products, keys and values are of
         `dtype`, all else is float32.
         """
-        self.encoder.pack(n_frames, dtype)
-        self.decoder.estimator.pack(dtype)
+        encoder, estimator = self.encoder, self.decoder.estimator
+        self.dtype = encoder.dtype = estimator.dtype = dtype
+        pack_all(self, dtype)
+        for layer in encoder.encoders:
+            cast(ConformerLayer, layer).self_attn.pack(n_frames // UPSAMPLING, dtype)
+        for layer in encoder.up_encoders:
+            cast(ConformerLayer, layer).self_attn.pack(n_frames, dtype)
+        for block in estimator.blocks:
+            cast(DiTBlock, block).attn.pack(dtype)
 
     def project_speaker(self, speaker: Tensor) -> Tensor:
         """Map speaker vectors [S, 192] to the estimator's condition [S, bins]."""
@@ -320,14 +305,25 @@ class Flow(nn.Module):
     def make_schedule(self, n_steps: int) -> FlowSchedule:
         """Compute the cosine schedule `t_k = 1 - cos(pi/2 * k/N)` and the estimator's tables.
 
-        Raises:
-            ValueError: n_steps is not positive.
+        The tables depend on the time only, and serve all chunks of all streams.
         """
         if n_steps < 1:
             raise ValueError(f"the flow needs at least one step, got {n_steps}")
         # On the CPU in float32: the time embedding multiplies the last bit by a thousand.
         times = 1.0 - torch.cos(torch.linspace(0.0, 1.0, n_steps + 1) * (0.5 * math.pi))
-        return self.decoder.estimator.schedule(times)
+        estimator = self.decoder.estimator
+        linears = [block.get_submodule("adaLN_modulation") for block in estimator.blocks]
+        blocks, final = [], []
+        for time in times[:-1].to(self.device):
+            # One step with its guidance rows: a product's rounding depends on its number of rows.
+            embedded = estimator.t_embedder(time.expand(GUIDANCE_ROWS))  # [2, C]
+            blocks.append(torch.stack([linear(embedded)[0] for linear in linears]))
+            final.append(estimator.final_layer.adaLN_modulation(embedded)[0])
+        of_blocks = torch.stack(blocks).unflatten(2, (MODULATION_CHUNKS, -1))  # [N, depth, 9, C]
+        of_blocks[:, :, 1::3] += 1  # scales are the middle of each triple
+        of_final = torch.stack(final).unflatten(1, (2, -1))  # [N, 2, C]
+        of_final[:, 1] += 1
+        return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
 
     def forward(
         self, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]

@@ -8,7 +8,6 @@ Source: docs/specification/model.md#7.2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -22,80 +21,50 @@ from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 from MiniCPMO45.token2wav.vocoder_state import ChunkBatch
 
 
-@dataclass(frozen=True)
-class PackedLinear:
-    """Weight [out, in] and bias [out] in the dtype of the products."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> PackedLinear:
-        """Convert; of the same dtype the tensors share memory."""
-        return cls(weight.detach().to(dtype).contiguous(), bias.detach().to(dtype))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
-
-    def into(self, x: Tensor, out: Tensor) -> Tensor:
-        """Map [..., in] into `out` [..., out], contiguous, and return it."""
-        torch.addmm(self.bias, x.flatten(0, -2), self.weight.T, out=out.flatten(0, -2))
-        return out
-
-
 class Linear(nn.Linear):
-    packed: PackedLinear | None = None
-
-    def pack(self, dtype: torch.dtype) -> None:
-        """Convert the weights; the parameters become views of the result."""
-        self.packed = PackedLinear.of(self.weight, self.bias, dtype)
-        self.weight.data, self.bias.data = self.packed.weight, self.packed.bias
+    """Maps to the dtype of its weights, which `pack_all` sets."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.packed is None:
-            return super().forward(x)
-        return self.packed(x.to(self.packed.weight.dtype))
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
     def gelu(self, x: Tensor) -> Tensor:
         """Map [..., C_in] to [..., C_out] and apply GELU, approximated with tanh."""
-        layer = self if self.packed is None else self.packed
-        return linear_gelu(x, layer.weight, layer.bias)
+        return linear_gelu(x, self.weight, self.bias)
 
 
 class TapConvolution(nn.Conv1d):
     """A convolution without padding, as one product over the unfolded taps."""
 
-    packed: PackedLinear | None = None
-
-    def pack(self, dtype: torch.dtype) -> None:
-        """Convert the weights; the parameters become views of the result."""
-        assert self.bias is not None
-        self.packed = PackedLinear.of(self._matrix(), self.bias, dtype)
-        taps = self.packed.weight.unflatten(1, (-1, self.in_channels))
-        self.weight.data, self.bias.data = taps.permute(0, 2, 1), self.packed.bias
-
     def forward(self, x: Tensor) -> Tensor:
         """Map [S, T + taps - 1, C_in] to [S, T, C_out]."""
-        if self.packed is not None:
-            x = x.to(self.packed.weight.dtype)
-        n_taps = self.kernel_size[0]
+        x, n_taps = x.to(self.weight.dtype), self.kernel_size[0]
         length = x.shape[1] - n_taps + 1
         return self.product(torch.cat([x[:, tap : tap + length] for tap in range(n_taps)], dim=2))
 
     def product(self, rows: Tensor) -> Tensor:
         """Map rows [..., taps * C_in], the oldest tap first, to [..., C_out]."""
-        if self.packed is None:
-            return F.linear(rows, self._matrix(), self.bias)
-        return self.packed(rows.to(self.packed.weight.dtype))
+        return F.linear(rows.to(self.weight.dtype), self.matrix, self.bias)
 
-    def _matrix(self) -> Tensor:
-        return self.weight.permute(0, 2, 1).flatten(1)  # [out, taps * in], the oldest tap first
+    @property
+    def matrix(self) -> Tensor:
+        """[out, taps * in], the oldest tap first; after `pack_all` a view of the weight."""
+        return self.weight.permute(0, 2, 1).flatten(1)
 
 
 def pack_all(module: nn.Module, dtype: torch.dtype) -> None:
+    """Convert the weights of the products in place, a convolution's to the layout of its matrix."""
     for each in module.modules():
         if isinstance(each, Linear | TapConvolution):
-            each.pack(dtype)
+            each.to(dtype)
+        if isinstance(each, TapConvolution):
+            taps = each.matrix.unflatten(1, (-1, each.in_channels))
+            each.weight.data = taps.permute(0, 2, 1)
+
+
+def project_into(x: Tensor, layer: tuple[Tensor, Tensor], out: Tensor) -> None:
+    """Map x [..., in] by weight [out, in] and bias [out] into `out` [..., out], contiguous."""
+    weight, bias = layer
+    torch.addmm(bias, x.flatten(0, -2), weight.T, out=out.flatten(0, -2))
 
 
 def with_past(x: Tensor, tail: Tensor, n_frames: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -134,17 +103,11 @@ def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Te
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head attention with content and position scores (Transformer-XL form).
+    """Multi-head attention with content and position scores (Transformer-XL form)."""
 
-    Attributes:
-        qkv: packed weights of queries, keys and values.
-        position_shift: position bias minus content bias [heads, 1, d].
-        places: projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1].
-    """
-
-    qkv: PackedLinear
-    position_shift: Tensor
-    places: Tensor
+    qkv: tuple[Tensor, Tensor]  # weight and bias of queries, keys and values together
+    position_shift: Tensor  # position bias minus content bias [heads, 1, d]
+    places: Tensor  # projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1]
 
     def __init__(self, config: FlowEncoderConfig) -> None:
         super().__init__()
@@ -165,7 +128,7 @@ class RelativeAttention(nn.Module):
         bias = torch.cat((bias[: content.numel()] + content.flatten(), bias[content.numel() :]))
         table = relative_positions(n_positions, n_positions, content.numel(), content).flip(0)
         places = self.linear_pos(table).unflatten(1, content.shape)  # [2 N - 1, heads, d]
-        self.qkv = PackedLinear.of(torch.cat([part.weight for part in parts]), bias, dtype)
+        self.qkv = torch.cat([part.weight for part in parts]).to(dtype), bias.to(dtype)
         self.position_shift = (position - content)[:, None].to(dtype)
         self.places = places.permute(1, 2, 0).to(dtype).contiguous()
 
@@ -177,7 +140,7 @@ class RelativeAttention(nn.Module):
         `qkv` [S, T, 3 * C] receives queries, keys and values; a cache holds at most `history`
         entries.
         """
-        self.qkv.into(x, qkv)
+        project_into(x, self.qkv, qkv)
         scores = self._position_scores(qkv, history)
         return cast(Tensor, self.linear_out(attend(qkv, scores, cache, layer)))
 
@@ -298,17 +261,6 @@ class FlowEncoder(nn.Module):
             ConformerLayer(config) for _ in range(config.num_up_blocks)
         )
         self.after_norm = nn.LayerNorm(width, eps=INPUT_NORM_EPS)
-
-    def pack(self, n_frames: int, dtype: torch.dtype) -> None:
-        """Pack the weights; cached and new mel frames together are at most `n_frames`."""
-        self.dtype = dtype
-        pack_all(self, dtype)
-        for layers, n_positions in (
-            (self.encoders, n_frames // UPSAMPLING),
-            (self.up_encoders, n_frames),
-        ):
-            for layer in layers:
-                cast(ConformerLayer, layer).self_attn.pack(n_positions, dtype)
 
     def forward(
         self, x: Tensor, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]

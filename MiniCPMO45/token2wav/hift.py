@@ -130,11 +130,7 @@ class HarmonicSource(nn.Module):
 
 
 class HiFT(nn.Module):
-    """The generator.
-
-    Attributes:
-        dtype: of the filter's convolutions; pitch, excitation and transforms are float32.
-    """
+    """The generator; its filter computes in `dtype`, all else in float32."""
 
     def __init__(self, config: HiFTConfig) -> None:
         super().__init__()
@@ -166,7 +162,6 @@ class HiFT(nn.Module):
             )
         )
         self.conv_post = weight_norm(Convolution(widths[-1], config.n_fft + 2, 7))
-        self._alphas: list[Tensor] | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
         """Pack the weights for the kernels, once, after loading."""
@@ -176,8 +171,6 @@ class HiFT(nn.Module):
                 module.pack(dtype)
             elif isinstance(module, FrameConvolution):
                 module.pack()
-        with torch.no_grad():
-            self._alphas = [self._stack_alphas(stage) for stage in range(len(self.ups))]
 
     def forward(
         self,
@@ -260,11 +253,12 @@ class HiFT(nn.Module):
     def _run_stage(self, stage: int, source: Tensor, upsampled: Tensor, lengths: Tensor) -> Tensor:
         """Add the source and run the blocks; the result is activated for the next convolution."""
         config = self.config
-        alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
+        n_blocks = len(config.resblock_kernel_sizes)
+        *blocks, last = cast("list[ResBlock]", list(self.resblocks))[stage * n_blocks :][:n_blocks]
+        alphas = torch.stack([block.alpha for block in (*blocks, last)])
         x, branches = branch(source, upsampled, alphas, lengths, self.dtype)
         is_last = stage == len(self.ups) - 1
         following = LAST_LEAKY_SLOPE if is_last else config.lrelu_slope
-        *blocks, last = self._blocks_of(stage)
         works: list[Callable[[], Any]] = [
             partial(block, x, y, lengths) for block, y in zip(blocks, branches, strict=False)
         ]
@@ -280,13 +274,6 @@ class HiFT(nn.Module):
             wants_sum=False,
         )
         return activated
-
-    def _blocks_of(self, stage: int) -> list[ResBlock]:
-        n_blocks = len(self.config.resblock_kernel_sizes)
-        return cast("list[ResBlock]", list(self.resblocks))[stage * n_blocks :][:n_blocks]
-
-    def _stack_alphas(self, stage: int) -> Tensor:
-        return torch.stack([block.alpha for block in self._blocks_of(stage)])
 
     def _spectrum(self, source: Tensor, n_frames: Tensor, n_columns: Tensor) -> Tensor:
         """Centred transform of streams of different lengths [S, columns, n_fft + 2]."""

@@ -76,15 +76,14 @@ def build_token2wav(
     flow: Mapping[str, Tensor],
     hift: Mapping[str, Tensor],
     options: LoadOptions | None = None,
-    *,
-    device: torch.device | str = "cpu",
 ) -> Token2Wav:
+    options = options or LoadOptions()
     with torch.device("meta"):
         modules = Flow(config.flow), HiFT(config.hift)
     for module, tensors, name in zip(modules, (flow, hift), ("flow", "hift"), strict=True):
         adopt_weights(module, clean_names(tensors), name)
         fold_weight_norm(module.to(torch.float32))
-        module.to(device=device).requires_grad_(False).eval()
+        module.to(options.device).requires_grad_(False).eval()
     return Token2Wav(*modules, options)
 
 
@@ -113,24 +112,17 @@ def read_config(folder: Path) -> Token2WavConfig:
     return config
 
 
-def load_token2wav(
-    folder: Path,
-    options: LoadOptions | None = None,
-    *,
-    config: Token2WavConfig | None = None,
-    device: torch.device | str = "cpu",
-) -> Token2Wav:
+def load_token2wav(folder: Path, options: LoadOptions | None = None) -> Token2Wav:
     """Load the vocoder from a folder with `flow` and `hift` as `.safetensors` or `.pt`.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the weights do not fit the sizes.
     """
     return build_token2wav(
-        config or read_config(folder),
+        read_config(folder),
         read_state_dict(_find_weights(folder, "flow")),
         read_state_dict(_find_weights(folder, "hift")),
         options,
-        device=device,
     )
 
 

@@ -180,9 +180,6 @@ def window_ranges(n_frames: int) -> list[tuple[int, int]]:
 
     Every window but the last lasts 30 s; the last is longer than the overlap, so that it is not
     empty without half an overlap.
-
-    Raises:
-        ValueError: `n_frames` is not positive.
     """
     if n_frames <= 0:
         raise ValueError("a recording without mel frames has no speech tokens")
@@ -219,11 +216,7 @@ FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
 def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
-    """Return the weights of a speech-tokenizer graph under the module's names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or a weight is unknown or given twice.
-    """
+    """Return a graph's weights under the module's names; raises as `load_speech_tokenizer`."""
     if not path.is_file():
         raise CheckpointError(f"the speech tokenizer {path} is missing")
     try:
@@ -237,7 +230,9 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
         for name, initializer in _weights_of(node, initializers):
             if name in weights:
                 raise CheckpointError(f"{path}: two nodes give {name}")
-            weights[name] = _as_tensor(initializer)
+            array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
+            # Matrices are stored as [in, out].
+            weights[name] = array.T.contiguous() if array.ndim == 2 else array
             placed.add(initializer.name)
     left = sorted(
         name for name, tensor in initializers.items() if name not in placed and _is_weight(tensor)
@@ -251,8 +246,8 @@ def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
     """Load the published graph's weights.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or a weight is unknown, missing or of the
-            wrong shape.
+        CheckpointError: the file is missing or damaged, or a weight is unknown, given twice,
+            missing or of the wrong shape.
     """
     weights = read_speech_tokenizer(path)
     try:
@@ -288,9 +283,3 @@ def _weights_of(
 def _is_weight(tensor: TensorProto) -> bool:
     """Whether an initializer is a weight; constants are integers or scalars."""
     return tensor.data_type in FLOAT_TYPES and math.prod(tensor.dims) > 1
-
-
-def _as_tensor(initializer: TensorProto) -> Tensor:
-    """Copy an initializer; matrices are transposed from [in, out] to [out, in]."""
-    array = torch.tensor(numpy_helper.to_array(initializer), dtype=torch.float32)
-    return array.T.contiguous() if array.ndim == 2 else array

@@ -139,11 +139,7 @@ class VocoderPass(Capturable[Tensor]):
         self._noise_rows = self._noise.unbind()
 
     def load(self, calls: Sequence[Vocode]) -> list[SlotRings]:
-        """Write the inputs of at most S calls and draw the excitation's noise.
-
-        Returns:
-            Each stream's rings after the chunk; the streams are unchanged.
-        """
+        """Write the inputs as `ChunkBatch.load` does, and draw the excitation's noise."""
         after = self.batch.load(calls)
         for row, each in zip(self._noise_rows, calls, strict=False):
             generator = each.state.generator

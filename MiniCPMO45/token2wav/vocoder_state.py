@@ -35,20 +35,15 @@ from MiniCPMO45.token2wav.config import (
 class VoicePrompt:
     """One voice, ready for `Token2Wav.set_up`.
 
-    Attributes:
-        codes: speech codes of the recording, int64 [1, P].
-        speaker: speaker vector before normalisation, float [1, 192].
-        mel: 80-bin log mel at 24 kHz, hop 480, float [1, 2P, 80].
-
     Raises:
         ValueError: the shapes do not belong together.
 
     Source: docs/specification/model.md#7.1.
     """
 
-    codes: Tensor
-    speaker: Tensor
-    mel: Tensor
+    codes: Tensor  # speech codes of the recording, int64 [1, P]
+    speaker: Tensor  # speaker vector before normalisation, float [1, 192]
+    mel: Tensor  # 80-bin log mel at 24 kHz, hop 480, float [1, 2P, 80]
 
     def __post_init__(self) -> None:
         if self.codes.dim() != 2 or self.codes.shape[0] != 1 or self.codes.shape[1] == 0:
@@ -80,19 +75,13 @@ class SlotRing:
 
     After every chunk slots 0 ... length - 1 are occupied.
 
-    Attributes:
-        first: slots retained from the front of the order.
-        last: slots retained from its end.
-        newest_first: a new chunk goes to the front, as in the estimator; else to the end.
-        order: the occupied slots, 32-bit integers; bytes, for fast hashing.
-
     Source: docs/specification/model.md#7.2 and #7.3.
     """
 
-    first: int
-    last: int
-    newest_first: bool
-    order: bytes = b""
+    first: int  # slots retained from the front of the order
+    last: int  # slots retained from its end
+    newest_first: bool  # a new chunk goes to the front, as in the estimator; else to the end
+    order: bytes = b""  # the occupied slots, 32-bit integers; bytes, for fast hashing
 
     @property
     def slots(self) -> Slots:
@@ -110,42 +99,33 @@ class SlotRing:
         """Return a ring of the same rule with these slots, 0 ... n - 1 in some order."""
         return replace(self, order=np.array(slots, np.int32).tobytes())
 
+    @lru_cache(maxsize=KNOWN_ORDERS)  # noqa: B019  # a ring is a small value
     def append(self, n_new: int) -> tuple[Slots, SlotRing]:
         """Place a chunk.
 
         Returns:
             Slot of each new entry, `DROPPED` if it is not retained; and the ring afterwards.
         """
-        return _append(self, n_new)
+        new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
+        parts = (new, self.slots) if self.newest_first else (self.slots, new)
+        order = np.concatenate(parts)
+        if len(order) > self.capacity:
+            order = np.concatenate((order[: self.first], order[len(order) - self.last :]))
+        is_new = order < 0
+        is_free = np.ones(len(order), bool)
+        is_free[order[~is_new]] = False
+        places = np.flatnonzero(is_free).astype(np.int32)
+        targets = np.full(n_new, DROPPED, np.int32)
+        targets[-1 - order[is_new]] = places
+        order[is_new] = places
+        return targets, replace(self, order=order.tobytes())
 
+    @lru_cache(maxsize=KNOWN_ORDERS)  # noqa: B019  # a ring is a small value
     def ages(self) -> Slots:
         """Distance of each slot's entry to the next new one [length], at least 1; read only."""
-        return _ages(self.order)
-
-
-@lru_cache(maxsize=KNOWN_ORDERS)
-def _append(ring: SlotRing, n_new: int) -> tuple[Slots, SlotRing]:
-    new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # slots are assigned below
-    parts = (new, ring.slots) if ring.newest_first else (ring.slots, new)
-    order = np.concatenate(parts)
-    if len(order) > ring.capacity:
-        order = np.concatenate((order[: ring.first], order[len(order) - ring.last :]))
-    is_new = order < 0
-    is_free = np.ones(len(order), bool)
-    is_free[order[~is_new]] = False
-    places = np.flatnonzero(is_free).astype(np.int32)
-    targets = np.full(n_new, DROPPED, np.int32)
-    targets[-1 - order[is_new]] = places
-    order[is_new] = places
-    return targets, replace(ring, order=order.tobytes())
-
-
-@lru_cache(maxsize=KNOWN_ORDERS)
-def _ages(order: bytes) -> Slots:
-    slots = np.frombuffer(order, np.int32)
-    ages = np.empty_like(slots)
-    ages[slots] = np.arange(len(slots), 0, -1)
-    return ages
+        ages = np.empty_like(self.slots)
+        ages[self.slots] = np.arange(self.length, 0, -1)
+        return ages
 
 
 SlotRings = tuple[SlotRing, ...]  # estimator, token rate, mel rate
@@ -244,25 +224,18 @@ def rings_for(prompt_frames: int, history_frames: int) -> SlotRings:
 
 @dataclass(frozen=True)
 class VoiceBase:
-    """State after a voice prompt, from which every turn of every stream starts.
-
-    Attributes:
-        speaker: the estimator's speaker condition [1, bins].
-        noise: starting noise of the flow [1, bins, N].
-        memory: the prompt's state, exactly P slots in order.
-    """
+    """State after a voice prompt, from which every turn of every stream starts."""
 
     frames: int
-    speaker: Tensor
-    noise: Tensor
-    memory: StreamMemory
+    speaker: Tensor  # the estimator's speaker condition [1, bins]
+    noise: Tensor  # starting noise of the flow [1, bins, N]
+    memory: StreamMemory  # the prompt's state, exactly P slots in order
 
     @cached_property
     def rings(self) -> SlotRings:
         """Rings at the start of a turn, over the prompt's slots."""
-        counts = (self.frames, self.frames // UPSAMPLING, self.frames)
-        rings = zip(rings_for(self.frames, HISTORY_FRAMES), counts, strict=True)
-        return tuple(ring.filled(range(count)) for ring, count in rings)
+        rings = rings_for(self.frames, HISTORY_FRAMES)
+        return tuple(ring.filled(range(ring.first)) for ring in rings)
 
     @cached_property
     def padded_noise(self) -> Tensor:
@@ -272,20 +245,15 @@ class VoiceBase:
 
 @dataclass
 class SpeechStream:
-    """One stream of speech.
-
-    Attributes:
-        has_started: whether a turn is running, whose last samples are to be cross-faded.
-        generator: source of the excitation's noise; None means no noise.
-        chunks: number of calls completed.
-    """
+    """One stream of speech."""
 
     base: VoiceBase
     memory: StreamMemory
     rings: SlotRings
-    has_started: bool = False
+    has_started: bool = False  # whether a turn is running, whose last samples are to be cross-faded
+    # Source of the excitation's noise; None means no noise.
     generator: torch.Generator | None = field(default=None, repr=False)
-    chunks: int = 0
+    chunks: int = 0  # number of calls completed
 
     @property
     def noise_offset(self) -> int:
@@ -307,15 +275,11 @@ class Vocode:
     """Request to convert the next codes of a stream to waveform, float32 [samples] at 24 kHz.
 
     The stream changes only on success.
-
-    Attributes:
-        codes: speech codes, the last 3 of them look-ahead unless `is_last`.
-        is_last: whether the turn ends here.
     """
 
     state: SpeechStream
-    codes: Sequence[int]
-    is_last: bool = False
+    codes: Sequence[int]  # speech codes, the last 3 of them look-ahead unless `is_last`
+    is_last: bool = False  # whether the turn ends here
 
     @property
     def n_codes(self) -> int:
@@ -333,11 +297,6 @@ class VoiceTooLongError(ValueError):
 
 
 def check_voice_length(frames: int) -> None:
-    """Check the length of a voice prompt.
-
-    Raises:
-        VoiceTooLongError: P + 100 + 56 frames are more than 1000.
-    """
     most = LARGEST_VOICE_FRAMES
     if frames > most:
         per_second = TIMING.codes_per_second * TIMING.mel_frames_per_code
@@ -352,32 +311,21 @@ class FlowSchedule:
     """The ODE's time steps and the estimator's tables that depend on them alone.
 
     The scales include the added 1, so that they are the weights of a layer norm.
-
-    Attributes:
-        blocks: shifts, scales and gates per step and block [N, depth, 9, C].
-        final: shift and scale of the output layer per step [N, 2, C].
     """
 
     deltas: tuple[float, ...]
-    blocks: Tensor
-    final: Tensor
+    blocks: Tensor  # shifts, scales and gates per step and block [N, depth, 9, C]
+    final: Tensor  # shift and scale of the output layer per step [N, 2, C]
 
 
 @dataclass(frozen=True)
 class ChunkShape:
-    """Size of a batch.
+    """Size of a batch."""
 
-    Attributes:
-        rows: most streams; missing rows are padded.
-        codes: most codes of a chunk, without look-ahead; smaller chunks are padded.
-        history: most mel frames in a stream's caches.
-        has_overlap: whether streams may have started.
-    """
-
-    rows: int
-    codes: int
-    history: int
-    has_overlap: bool = True
+    rows: int  # most streams; missing rows are padded
+    codes: int  # most codes of a chunk, without look-ahead; smaller chunks are padded
+    history: int  # most mel frames in a stream's caches
+    has_overlap: bool = True  # whether streams may have started
 
     @property
     def frames(self) -> int:
@@ -402,15 +350,15 @@ class ChunkBatch:
         self.shape, self.schedule = shape, schedule
         device, encoder = schedule.final.device, config.flow.encoder
         n_given = shape.codes + encoder.pre_lookahead_len
-        sizes = {"tails": 1, "n_given": 1, "n_codes": 1, "n_frames": 1, "has_started": 1}
-        sizes |= {"codes": n_given}
+        fields = ("tails", "n_given", "n_codes", "n_frames", "has_started")
+        sizes = {**dict.fromkeys(fields, 1), "codes": n_given}
         sizes |= StreamCache.sizes("estimator", shape.frames)
         sizes |= StreamCache.sizes("token rate", shape.codes, shape.history // UPSAMPLING)
         sizes |= StreamCache.sizes("mel rate", shape.frames, shape.history)
         self.table = table = StreamTable(shape.rows, sizes, device)
         heads = encoder.attention_heads
-        n_heads = config.flow.estimator.num_heads
-        self.estimator = StreamCache(table, "estimator", "n_frames", n_heads)
+        estimator_heads = config.flow.estimator.num_heads
+        self.estimator = StreamCache(table, "estimator", "n_frames", estimator_heads)
         self.token_rate = StreamCache(table, "token rate", "n_codes", heads)
         self.mel_rate = StreamCache(table, "mel rate", "n_frames", heads)
         bins, n_steps = config.flow.output_size, len(schedule.deltas)

@@ -207,11 +207,7 @@ class SpeakerEncoder:
             raise CheckpointError(f"the speaker encoder cannot be read: {error}") from error
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the embedding of one speaker, float32 [1, 192], not normalised.
-
-        Raises:
-            ValueError: the graph's output has another shape.
-        """
+        """Return the embedding of one speaker, float32 [1, 192], not normalised."""
         # The published graph's input is named "input"; a re-exported one may differ.
         name = self._session.get_inputs()[0].name
         embedding = self._session.run(None, {name: filter_bank[None]})[0]
@@ -268,7 +264,15 @@ class VoiceEncoder:
         Raises:
             VoiceSampleError: the recording is too short or not a finite waveform.
         """
-        check_voice_sample(audio)
+        duration_s = audio.size / SAMPLE_RATE_HZ
+        if audio.ndim != 1:
+            raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
+        if duration_s < MIN_VOICE_S:
+            raise VoiceSampleError(
+                f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
+            )
+        if not np.isfinite(audio).all():
+            raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
         audio = audio[:MAX_VOICE_SAMPLES]
         device = self.tokenizer.encoder.conv1.weight.device
         wave = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
@@ -277,23 +281,6 @@ class VoiceEncoder:
         upsampled = torch.from_numpy(resample(wave.numpy(), SAMPLE_RATE_HZ, VOICE_RATE_HZ))
         mel = fit_frames(voice_log_mel(upsampled), UPSAMPLING * codes.shape[1])
         return VoicePrompt(codes, speaker.to(device), mel.T[None].contiguous().to(device))
-
-
-def check_voice_sample(audio: NDArray[np.float32]) -> None:
-    """Validate a recording, float32 [n] at 16 kHz.
-
-    Raises:
-        VoiceSampleError: wrong shape, a value that is not finite, or too short.
-    """
-    if audio.ndim != 1:
-        raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
-    duration_s = audio.size / SAMPLE_RATE_HZ
-    if duration_s < MIN_VOICE_S:
-        raise VoiceSampleError(
-            f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
-        )
-    if not np.isfinite(audio).all():
-        raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
 
 
 def fit_frames(mel: Tensor, n_frames: int) -> Tensor:
@@ -348,19 +335,10 @@ class VoiceLibrary:
     def __len__(self) -> int:
         return len(self._bases)
 
-    @property
-    def used_s(self) -> float | None:
-        """Seconds of a recording that are used; None if recordings are ignored."""
-        return None if self.has_one_voice else MAX_VOICE_S
-
     def base_of(self, audio: np.ndarray) -> VoiceBase:
         """Return the starting point of a voice, computed if it is not cached.
 
-        Args:
-            audio: float32 [n] at 16 kHz, from 0.5 s; a voice encoder uses the first 16.88 s.
-
-        Raises:
-            VoiceSampleError: the recording is not usable as a voice.
+        `audio` and errors are those of `VoiceEncoder.prepare_voice`.
         """
         encoder = self._encoder
         key = ONLY_VOICE if isinstance(encoder, VoicePrompt) else voice_key(audio)

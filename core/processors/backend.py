@@ -71,23 +71,20 @@ def measure_units(
     Each session is fed a second of audio and a picture; every other one speaks.
     """
     views = [DuplexView(context) for _ in range(slots)]
+
+    def round_s(count: int) -> float:
+        began_s = now_s()
+        units = [_unit(view, speaks=index % 2 == 0) for index, view in enumerate(views[:count])]
+        run_together(context.model.executor, units)
+        return now_s() - began_s
+
     try:
         for view in views:
             view.prepare()
-        return {
-            count: min(_round_s(views[:count], now_s) for _ in range(ROUNDS))
-            for count in (1, len(views))
-        }
+        return {count: min(round_s(count) for _ in range(ROUNDS)) for count in (1, len(views))}
     finally:
         for view in views:
             view.cleanup()
-
-
-def _round_s(views: list[DuplexView], now_s: Callable[[], float]) -> float:
-    began_s = now_s()
-    units = [_unit(view, speaks=index % 2 == 0) for index, view in enumerate(views)]
-    run_together(views[0].context.model.executor, units)
-    return now_s() - began_s
 
 
 def _unit(view: DuplexView, *, speaks: bool) -> Steps[None]:

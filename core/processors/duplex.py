@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -95,8 +96,17 @@ class DuplexView(View, DuplexCapability):
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
         spoken = prompted if tts_audio is None else tts_audio
+
+        def preparing() -> Steps[None]:
+            vocoder = None
+            if settings.generate_audio and spoken is not None and context.model.can_speak:
+                vocoder = yield OpenVoice(spoken, session.sampler.generator)
+            yield from self.feed_prompt(
+                session, prefix, suffix, settings=settings, voice_sample=prompted, vocoder=vocoder
+            )
+
         try:
-            await context.run(self._preparing(session, prefix, suffix, settings, prompted, spoken))
+            await context.run(preparing())
         except OmniError:
             await self.close()
             raise
@@ -143,7 +153,7 @@ class DuplexView(View, DuplexCapability):
             async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
-                        await on_sound(await self._wave(early.sound))
+                        await on_sound(await self._wave(early))
         fed, made = stream.result
         if made is None:
             return None
@@ -183,23 +193,13 @@ class DuplexView(View, DuplexCapability):
         system_prompt: str | None = None,
         ref_audio_path: str | Path | None = None,
         prompt_wav_path: str | Path | None = None,
-        *,
-        ref_audio: FloatArray | None = None,
-        tts_audio: FloatArray | None = None,
-        suffix_text: str | None = None,
-        config: DuplexConfig | None = None,
-        early_audio: bool = False,
+        **options: Any,  # those of `begin`
     ) -> str:
         """Run `begin`; a voice sample may be a file, unless samples are given."""
-        beginning = self.begin(
-            system_prompt,
-            ref_audio=_samples(ref_audio, ref_audio_path),
-            tts_audio=_samples(tts_audio, prompt_wav_path),
-            suffix_text=suffix_text,
-            config=config,
-            early_audio=early_audio,
-        )
-        return run_inline(beginning)
+        for name, path in (("ref_audio", ref_audio_path), ("tts_audio", prompt_wav_path)):
+            if path is not None and options.get(name) is None:
+                options[name] = read_voice(path)
+        return run_inline(self.begin(system_prompt, **options))
 
     def prefill(
         self,
@@ -233,22 +233,6 @@ class DuplexView(View, DuplexCapability):
         run_inline(self.finish_unit())
 
     # --- helpers ---
-
-    def _preparing(
-        self,
-        session: Session,
-        prefix: str,
-        suffix: str,
-        settings: DuplexSettings,
-        prompted: FloatArray | None,
-        spoken: FloatArray | None,
-    ) -> Steps[None]:
-        model, vocoder = self.context.model, None
-        if settings.generate_audio and spoken is not None and model.can_speak:
-            vocoder = yield OpenVoice(spoken, session.sampler.generator)
-        yield from self.feed_prompt(
-            session, prefix, suffix, settings=settings, voice_sample=prompted, vocoder=vocoder
-        )
 
     def _unit(
         self,
@@ -322,9 +306,3 @@ class DuplexView(View, DuplexCapability):
             vision_slices=unit.vision_slices,
             vision_tokens=unit.vision_tokens,
         )
-
-
-def _samples(samples: FloatArray | None, path: str | Path | None) -> FloatArray | None:
-    if samples is not None or path is None:
-        return samples
-    return read_voice(path)

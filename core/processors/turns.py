@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
@@ -38,15 +38,11 @@ from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
 
 class TurnView(View):
-    """Base of the conversations by turns: one session, its voice and its replies.
-
-    Attributes:
-        reply_end: outcome of the last reply.
-    """
+    """Base of the conversations by turns: one session, its voice and its replies."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.reply_end: ReplyEnd | None = None
+        self.reply_end: ReplyEnd | None = None  # outcome of the last reply
         self._voice: FloatArray | None = None
         self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
@@ -186,12 +182,8 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
 
 
-@dataclass(frozen=True)
-class _Question:
-    messages: list[Message]
-    options: PrefillOptions
-    settings: GenerationSettings
-    voice: FloatArray | None
+Question = tuple[list[Message], PrefillOptions, GenerationSettings, FloatArray | None]
+"""A request's messages and options, the settings of its reply, and the voice."""
 
 
 class ChatView(TurnView):
@@ -202,18 +194,14 @@ class ChatView(TurnView):
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
-        question = await self._decode(request)
-        settings = question.settings
+        messages, options, settings, voice = await self._decode(request)
         session = await self._start()
         try:
-            await self._open_voice(session, question.voice, settings)
-            steps = self.context.model.streaming.reply(
-                session, question.messages, settings, question.options
-            )
+            await self._open_voice(session, voice, settings)
+            steps = self.context.model.streaming.reply(session, messages, settings, options)
             reply = await self.context.run(steps)
         finally:
             await self.close()
-
         return await self.context.threads.run(lambda: _response(request, reply, started_s))
 
     async def feed_request(self, request: ChatRequest) -> str:
@@ -225,19 +213,18 @@ class ChatView(TurnView):
             ContextFullError: the history is longer than `max_inp_length`; nothing was run.
             BadPayloadError: a part of a message cannot be used.
         """
-        question = await self._decode(request)
-        settings = question.settings
+        model = self.context.model
+        messages, options, settings, voice = await self._decode(request)
         if request.tts.ref_audio_data:
-            self._check_voices(question.voice)
-        options = replace(question.options, max_tokens=settings.max_input_tokens)
-        if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
-            await self.choose_voice(question.voice)
+            self._check_voices(voice)
+        options = replace(options, max_tokens=settings.max_input_tokens)
+        if settings.generate_audio and voice is not None and model.can_speak:
+            await self.choose_voice(voice)
         await self.reset()
         self._drawing = settings
-        steps = self.context.model.streaming.prefill_history(
-            self.session, question.messages, options
+        return await self.context.run(
+            model.streaming.prefill_history(self.session, messages, options)
         )
-        return await self.context.run(steps)
 
     def reply(self, *, in_pieces: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         return self.stream_reply(None, self._drawing) if in_pieces else self._whole()
@@ -267,7 +254,7 @@ class ChatView(TurnView):
         )
         yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=wave)
 
-    async def _decode(self, request: ChatRequest) -> _Question:
+    async def _decode(self, request: ChatRequest) -> Question:
         speaks = request.tts.enabled
         base = GenerationSettings(
             enable_thinking=request.enable_thinking,
@@ -286,11 +273,11 @@ class ChatView(TurnView):
         )
         context, threads = self.context, self.context.threads
 
-        def decode() -> _Question:
+        def decode() -> Question:
             voice = resolve_voice(request.tts, context.default_voice) if speaks else None
             messages = model_messages(request.messages, threads.read_media)
             prompted = with_voice_prompt(messages, request.tts, voice)
-            return _Question(prompted, options, settings, voice)
+            return prompted, options, settings, voice
 
         return await threads.run(decode)
 

@@ -6,7 +6,6 @@ Choosing a mode selects a view; all state is in the views' sessions.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -49,9 +48,7 @@ ViewT = TypeVar("ViewT", bound=View)
 class UnifiedProcessor:
     """A loaded model with one view per mode; streaming and half duplex share one.
 
-    Attributes:
-        folder: of the checkpoint.
-        mode: the mode chosen last; chat at first.
+    `folder` is that of the checkpoint, `mode` the one chosen last.
     """
 
     def __init__(
@@ -98,8 +95,8 @@ class UnifiedProcessor:
         """
         self.mode = ProcessorMode.CHAT
         defaults = DuplexSettings(window=window or WindowSettings())
-        options = replace(
-            _usual_options(device, dtype),
+        options = LoadOptions(
+            *_usable(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
             duplex_defaults=override(defaults, duplex_config),
@@ -193,19 +190,15 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
     return engine
 
 
-def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
-    usual = LoadOptions.for_device(_usable(device))
-    return usual if dtype is None else replace(usual, dtype=DTYPES[dtype])
-
-
-def _usable(name: str) -> torch.device:
+def _usable(name: str, dtype: DtypeName | None) -> tuple[torch.device, torch.dtype]:
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(f"{name!r} is not a device; try 'cuda' or 'cpu'.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ModelError("No CUDA device is available; pass device='cpu' to run without one.")
-    return device
+    usual: DtypeName = "float32" if device.type == "cpu" else "bfloat16"
+    return device, DTYPES[dtype or usual]
 
 
 def _default_voice(folder: Path, given: str | Path | None) -> FloatArray | None:

@@ -31,7 +31,7 @@ from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
-from MiniCPMO45.token2wav.voices import VoiceSampleError
+from MiniCPMO45.token2wav.voices import MAX_VOICE_S, VoiceSampleError
 
 # Subclasses come before their bases.
 TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
@@ -80,22 +80,17 @@ class CallingThread:
 
 @dataclass(frozen=True, eq=False)
 class ViewContext:
-    """The model and services that views share.
-
-    Attributes:
-        default_voice: voice of callers that give none, [T] float32 at 16 kHz.
-        seed: of every session's draws; None takes a fresh seed for each.
-    """
+    """The model and services that views share."""
 
     model: UnifiedModel
     engine: InlineEngine
-    default_voice: FloatArray | None = None
-    seed: int | None = None
+    default_voice: FloatArray | None = None  # of callers that give none, [T] float32 at 16 kHz
+    seed: int | None = None  # of every session's draws; None takes a fresh seed for each
     threads: Threads = CallingThread()
 
-    async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
+    async def run(self, steps: Steps[T]) -> T:
         """Run steps to their end, dropping the values that they emit."""
-        task = self.begin(steps, due_s=due_s)
+        task = self.begin(steps)
         with model_errors():
             async for _ in task:
                 pass
@@ -165,19 +160,18 @@ class View:
 
     def _check_voices(self, *voices: FloatArray | None) -> None:
         """Note once per conversation that a caller's voice is not or only partly used."""
-        own, model = self.context.default_voice, self.context.model
+        own, library = self.context.default_voice, self.context.model.executor.voices
         given = [voice for voice in voices if voice is not None and not _is_same(voice, own)]
-        if self._has_checked_voice or not given:
+        if self._has_checked_voice or not given or library is None:
             return
         longest_s = max(len(voice) for voice in given) / INPUT_SAMPLE_RATE_HZ
-        used_s = model.voice_used_s
         problem: OmniError | None = None
-        if model.has_one_voice:
+        if library.has_one_voice:
             problem = errors.OneVoiceError()
-        elif used_s is not None and longest_s > used_s:
+        elif longest_s > MAX_VOICE_S:
             problem = errors.VoiceCutError(
                 f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
-                f"{used_s:.2f} s."
+                f"{MAX_VOICE_S:.2f} s."
             )
         if problem is not None:
             self._has_checked_voice = True

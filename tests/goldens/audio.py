@@ -205,7 +205,7 @@ def _mel_note(state: MelState, mel: Tensor) -> dict[str, Any]:
         "stable_T": state.stable_frames,
         "T_full": state.full_frames,
         "base_T": state.base_frames,
-        "stable_T_global": state.stable_frames_global,
+        "stable_T_global": state.base_frames + state.stable_frames,
         "buffer_len_samples": len(state.samples),
         "left_samples_dropped": state.base_frames * HOP_SAMPLES,
         "core_start": state.core_end - UNIT_SAMPLES // HOP_SAMPLES,

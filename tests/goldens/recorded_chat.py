@@ -50,13 +50,12 @@ class GappedStreaming(StreamingCapability):
 
     rope: GappedRope
 
-    def _emit_group(
-        self, session: Session, reply: Any, settings: GenerationSettings, speaks: bool
-    ) -> Steps[None]:
-        before = len(session.speech.codes)
-        yield from super()._emit_group(session, reply, settings, speaks)
-        if len(session.speech.codes) - before >= settings.speech.max_codes_per_chunk:
-            self.rope.gaps.append(session.speech.kv.length)
+    def _emit_group(self, reply: Any) -> Steps[None]:
+        speech = reply.session.speech
+        before = len(speech.codes)
+        yield from super()._emit_group(reply)
+        if len(speech.codes) - before >= reply.settings.speech.max_codes_per_chunk:
+            self.rope.gaps.append(speech.kv.length)
 
 
 class RecordedStreaming(GappedStreaming):
@@ -103,18 +102,17 @@ class RecordedStreaming(GappedStreaming):
     ) -> None:
         """Keep a history as one round."""
 
-    def _feed_last(self, session: Session, reply: Any) -> Steps[None]:
+    def _feed_last(self, reply: Any) -> Steps[None]:
         yield from ()  # the last token is not fed
 
-    def _emit_group(
-        self, session: Session, reply: Any, settings: GenerationSettings, speaks: bool
-    ) -> Steps[None]:
+    def _emit_group(self, reply: Any) -> Steps[None]:
         hit_limit, reply.hit_limit = reply.hit_limit, False  # without the end-of-text token
-        yield from super()._emit_group(session, reply, settings, speaks)
+        yield from super()._emit_group(reply)
         reply.hit_limit = hit_limit
 
-    def _end(self, session: Session, reply: Any, start: int) -> ReplyResult:
-        result, rounds = super()._end(session, reply, start), session.window.rounds
+    def _end(self, reply: Any) -> ReplyResult:
+        session = reply.session
+        result, rounds = super()._end(reply), session.window.rounds
         number = rounds.pop().number
         if self._counts_rounds:
             ids = self.tokenizer.encode(self.tokenizer.decode(reply.ids[: reply.grouped]))

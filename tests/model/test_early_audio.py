@@ -18,7 +18,7 @@ from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import UnitDraft
 from MiniCPMO45.engine.steps import Answers, DrawCodes, Request, Steps, Vocode
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.speech import EarlyAudio, Stopwatch, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import Stopwatch, UnitSound, UnitSpeech, speak_unit
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
@@ -30,7 +30,7 @@ EARLY = 5  # codes of the first part; with the look-ahead the eight of the vocod
 EARLY_SETTINGS = DuplexSettings(early_audio=True)
 
 
-def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[EarlyAudio], Any]:
+def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[UnitSound], Any]:
     stream, parts = stream_alone(steps, executor), []
     while True:
         try:
@@ -50,21 +50,13 @@ class Speaker:
 
     def speak(
         self, n_codes: int | None = None, *, is_turn_end: bool = False
-    ) -> tuple[list[EarlyAudio], UnitSpeech]:
+    ) -> tuple[list[UnitSound], UnitSpeech]:
         """Speak one unit; `n_codes` then the end, or as many as are wanted."""
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
         draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)], end_of_turn=is_turn_end)
-        steps = speak_unit(
-            self.session,
-            draft,
-            "text",
-            CONFIG,
-            RULE,
-            Stopwatch(lambda: 0.0),
-            eos=CONFIG.speech_eos_id,
-        )
+        steps = speak_unit(self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0))
         spoken = _collect(steps, self.executor)
         self.executor.codes = []
         return spoken
@@ -75,15 +67,15 @@ class Speaker:
         return [len(each.codes) for each in self.executor.of_kind(Vocode)]
 
 
-def joined(parts: list[EarlyAudio], rest: np.ndarray) -> np.ndarray:
-    return np.concatenate([*(part.sound.waveform for part in parts), rest])
+def joined(parts: list[UnitSound], rest: np.ndarray) -> np.ndarray:
+    return np.concatenate([*(part.waveform for part in parts), rest])
 
 
 def test_early_audio_is_optional() -> None:
     speaker = Speaker(is_early=False)
     for _ in range(2):
-        parts, speech = speaker.speak()
-        assert (parts, speech.early_samples) == ([], 0)
+        parts, _ = speaker.speak()
+        assert parts == []
     assert not DuplexSettings().early_audio
 
 
@@ -100,8 +92,8 @@ def test_first_part_within_a_turn_has_five_codes() -> None:
     ]
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [EARLY, 26 - EARLY]
     assert speaker.calls == [8, 23]
-    assert (len(part.sound.waveform), len(wave_of(speech))) == (4_800, 19_200)
-    assert (speech.n_codes, speech.early_samples, part.text) == (25, 4_800, "text")
+    assert (len(part.waveform), len(wave_of(speech))) == (4_800, 19_200)
+    assert (speech.n_codes, part.n_samples) == (25, 4_800)
 
 
 def test_first_unit_draws_all_codes_before_its_early_part() -> None:
@@ -110,10 +102,10 @@ def test_first_unit_draws_all_codes_before_its_early_part() -> None:
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [26]
     assert speaker.calls == [8, 18]
     assert len(wave_of(speech)) == (20 - EARLY) * PER_CODE
-    assert len(part.sound.waveform) == SECOND - len(wave_of(speech))
+    assert len(part.waveform) == SECOND - len(wave_of(speech))
     lead = 5 * PER_CODE
-    assert not part.sound.waveform[:lead].any()
-    assert part.sound.waveform[lead:].all()
+    assert not part.waveform[:lead].any()
+    assert part.waveform[lead:].all()
 
 
 def test_last_unit_has_an_early_part() -> None:
@@ -126,7 +118,7 @@ def test_last_unit_has_an_early_part() -> None:
         speaker = Speaker()
         speaker.speak()
         [part], speech = speaker.speak(n_codes, is_turn_end=True)
-        assert len(part.sound.waveform) == EARLY * PER_CODE
+        assert len(part.waveform) == EARLY * PER_CODE
         assert speech.n_codes == n_codes
 
 
@@ -143,7 +135,7 @@ def test_early_audio_preserves_length_and_codes(
         parts, speech = early.speak(n_codes, is_turn_end=is_turn_end)
         _, expected = whole.speak(n_codes, is_turn_end=is_turn_end)
         sound = joined(parts, wave_of(speech))
-        assert speech.early_samples == sum(part.sound.n_samples for part in parts)
+        assert all(part.n_samples == len(part.waveform) for part in parts)
         np.testing.assert_array_equal(sound, wave_of(expected))
         assert speech.n_codes == expected.n_codes
         assert cached_labels(early.session.speech.kv) == cached_labels(whole.session.speech.kv)
@@ -164,15 +156,7 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
     draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)])
-    steps = speak_unit(
-        speaker.session,
-        draft,
-        "text",
-        CONFIG,
-        RULE,
-        Stopwatch(lambda: 0.0),
-        eos=CONFIG.speech_eos_id,
-    )
+    steps = speak_unit(speaker.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0))
     stream = stream_alone(steps, speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
@@ -193,14 +177,12 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
         draft = UnitDraft([300, 301], list(hidden))
         answers = _Listening(executor)
-        steps = speak_unit(
-            session, draft, "", config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
-        )
+        steps = speak_unit(session, draft, config, rule, Stopwatch(lambda: 0.0))
         parts, rest = _collect(steps, answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
-        for sound, piece in ((parts[0].sound.waveform, every[:8]), (wave_of(rest), every[5:])):
+        for sound, piece in ((parts[0].waveform, every[:8]), (wave_of(rest), every[5:])):
             [samples] = executor.answer([Vocode(other, tuple(piece), False)])
             np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
         waiting = every[-3:]
@@ -240,7 +222,7 @@ def test_result_has_the_rest_and_the_length_of_the_early_part(toy: Toy) -> None:
         bench.finalize()
         [part] = parts
         assert isinstance(result, UnitResult)
-        assert (part.text, result.early_samples) == (result.text, len(part.sound.waveform))
+        assert part.n_samples == len(part.waveform)
         assert len(joined(parts, result.audio_waveform)) == SECOND
         assert result.n_tts_tokens == 25
 

@@ -63,9 +63,9 @@ def vocoders(
 ) -> tuple[Token2Wav, Token2Wav]:
     """The same weights on the card, and on the CPU in float32 without padding."""
     weights = random_weights(config)
-    on_card = LoadOptions(flow_steps=n_steps, flow_dtype=dtype)
+    on_card = LoadOptions(torch.device("cuda"), flow_steps=n_steps, flow_dtype=dtype)
     plain = build_token2wav(config, *weights, LoadOptions(flow_steps=n_steps))
-    return build_token2wav(config, *weights, on_card, device="cuda"), plain
+    return build_token2wav(config, *weights, on_card), plain
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,7 @@ from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights
 from MiniCPMO45.tiny.checkpoint import write_vocoder
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
-from MiniCPMO45.tiny.weights import model_config, tiny_tensors, vocoder_config
-from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.tiny.weights import model_config, tiny_tensors
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
@@ -96,9 +95,7 @@ def build_toy(
     model.load_state_dict(tensors, assign=True)
     vocoder = load_token2wav(
         folder,
-        LoadOptions(flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
-        config=Token2WavConfig.model_validate(vocoder_config()),
-        device=torch.device(device),
+        LoadOptions(torch.device(device), flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
     )
     generator = torch.Generator().manual_seed(seed)
     voice = VoicePrompt(

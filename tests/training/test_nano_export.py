@@ -40,7 +40,7 @@ def test_exported_checkpoint_loads_and_committed_files_are_small(
     assert SHARD_FILE not in {path.name for path in files}
 
     write_shard(out, nano_model.apm.state_dict())
-    options = LoadOptions.for_device("cpu")
+    options = LoadOptions()
     model = UnifiedModel.from_checkpoint(out, options).model
     assert model.config.model_variant == "nano"
     expected = nano_model.llm.lm_head.weight.half().float()

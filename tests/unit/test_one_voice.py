@@ -11,14 +11,13 @@ from core.audio import FloatArray
 from core.errors import OneVoiceError, VoiceCutError
 from core.processors import View, ViewContext
 
-USED_S = 2.0
 OWN = np.linspace(-0.5, 0.5, 16_000, dtype=np.float32)
 
 
 def left_out(voice: FloatArray | None, *, has_one_voice: bool, times: int = 1) -> list[object]:
     """Bring a voice so many times; return what it was told was left out."""
-    used_s = None if has_one_voice else USED_S
-    model = SimpleNamespace(has_one_voice=has_one_voice, voice_used_s=used_s)
+    executor = SimpleNamespace(voices=SimpleNamespace(has_one_voice=has_one_voice))
+    model = SimpleNamespace(executor=executor)
     view = View(cast(ViewContext, SimpleNamespace(model=model, default_voice=OWN)))
     found: list[object] = []
     for _ in range(times):
@@ -39,9 +38,9 @@ def test_nothing_is_said_without_need() -> None:
 
 
 def test_of_a_long_voice_it_is_said_how_much_is_used() -> None:
-    [problem] = left_out(np.tile(OWN, 3), has_one_voice=False, times=2)
+    [problem] = left_out(np.tile(OWN, 17), has_one_voice=False, times=2)
     assert isinstance(problem, VoiceCutError)
     assert problem.message == (
-        "The voice sample lasts 3.00 s; replies are spoken with its first 2.00 s."
+        "The voice sample lasts 17.00 s; replies are spoken with its first 16.88 s."
     )
-    assert not left_out(np.tile(OWN, 2), has_one_voice=False)
+    assert not left_out(np.tile(OWN, 16), has_one_voice=False)

@@ -152,9 +152,8 @@ def test_a_prompt_over_the_limit_is_refused(processor: MiniCPMOProcessor) -> Non
     fitting = piece(processor, [WHOLE, "Hi"])
     limit = len(fitting.ids)
     assert piece(processor, [WHOLE, "Hi"], PromptOptions(max_tokens=limit)).ids == fitting.ids
-    with pytest.raises(PromptTooLongError, match=f"{limit} tokens, at most {limit - 1}") as error:
+    with pytest.raises(PromptTooLongError, match=f"{limit} tokens, at most {limit - 1}"):
         piece(processor, [WHOLE, "Hi"], PromptOptions(max_tokens=limit - 1))
-    assert (error.value.n_tokens, error.value.max_tokens) == (limit, limit - 1)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_stream_follows_the_recorded_trace() -> None:
                 mel.shape[1],
                 len(state.samples),
                 state.full_frames,
-                state.stable_frames_global,
+                state.base_frames + state.stable_frames,
                 state.base_frames,
             )
             assert seen == TRACE[unit]

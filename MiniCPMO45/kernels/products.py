@@ -144,7 +144,12 @@ def multiply(
             return torch.addmm(residual, x, matrix.t())
         return residual + F.linear(x, matrix)
     product = F.linear(normed, matrix)
-    return silu_gate(product) if is_gated else product
+    if not is_gated:
+        return product
+    if by_kernel:
+        return silu_gate(product)
+    gate, up = product.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

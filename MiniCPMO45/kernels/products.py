@@ -138,7 +138,7 @@ def multiply(
     normed = x if norm is None else rms_norm(x, norm, eps)
     if plan is not None:
         return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = unpacked(weight, x.dtype)
+    matrix = weight if isinstance(weight, Tensor) else unpacked(weight, x.dtype)
     if residual is not None:
         if by_kernel:
             return torch.addmm(residual, x, matrix.t())

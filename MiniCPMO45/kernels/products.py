@@ -138,13 +138,18 @@ def multiply(
     normed = x if norm is None else rms_norm(x, norm, eps)
     if plan is not None:
         return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = unpacked(weight, x.dtype)
+    matrix = weight if isinstance(weight, Tensor) else unpacked(weight, x.dtype)
     if residual is not None:
         if by_kernel:
             return torch.addmm(residual, x, matrix.t())
         return residual + F.linear(x, matrix)
     product = F.linear(normed, matrix)
-    return silu_gate(product) if is_gated else product
+    if not is_gated:
+        return product
+    if by_kernel:
+        return silu_gate(product)
+    gate, up = product.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -149,10 +149,8 @@ def _pack(rows: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
     return words.reshape(count, -1), scales[..., 0].bfloat16()
 
 
-def unpacked(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """Return the matrix [outputs, inputs], dequantised if necessary."""
-    if isinstance(weight, Tensor):
-        return weight
+def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
+    """Return the dequantised matrix [outputs, inputs]."""
     if runs_kernels(weight.values):
         out = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
         count = weight.values.numel()

@@ -297,9 +297,6 @@ def _gate(gate_up, out, F, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr):
 
 def silu_gate(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up of rows [M, 2F] whose first half is the gate: [M, F]."""
-    if not runs_kernels(gate_up):
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
     count, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, width)
     _gate[(count, triton.cdiv(width, GATE_BLOCK))](
@@ -344,8 +341,11 @@ def multiply_scaled(
             output_dtype=dtype,
             use_fast_accum=True,
         )
+        if is_gated:
+            product = silu_gate(product)
     else:
         product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
-    if is_gated:
-        product = silu_gate(product)
+        if is_gated:
+            gate, up = product.chunk(2, dim=-1)
+            product = F.silu(gate) * up
     return product if residual is None else residual + product

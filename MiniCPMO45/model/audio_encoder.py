@@ -335,7 +335,7 @@ class AudioEmbedder:
         unit = self._pass(n_rows)
         try:
             unit.load(items)
-            rows = unit.run()
+            rows = unit.run() if self._has_fixed else self._embed(unit)
         finally:
             unit.table.release()
         rows = rows[: len(items)].clone()  # the next replay overwrites the original
@@ -347,25 +347,30 @@ class AudioEmbedder:
             for of_one, count in zip(rows, counts, strict=True)
         ]
 
+    def _embed(self, unit: UnitPass) -> Tensor:
+        """Encode units and extend their caches: [S, frames // pool_step, llm_width]."""
+        table, attention = unit.table, unit.attention()
+        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
+        rows = self.projection(self.encoder(unit.mel, batch))
+        stream_memory.store_entries(attention.new, attention.cache, 0)
+        return pool(rows, self.pool_step)
+
 
 class UnitPass(Capturable[Tensor]):
-    """A pass over a unit of each of at most S streams, with static inputs.
-
-    It extends their caches; its result is [S, frames // pool_step, llm_width].
-    """
+    """A pass over a unit of each of at most S streams, with static inputs."""
 
     @torch.inference_mode(False)  # the inputs are reused
     @torch.no_grad()
     def __init__(self, embedder: AudioEmbedder, n_rows: int) -> None:
-        super().__init__(f"audio encoder, {n_rows}")
-        self._embedder, encoder = embedder, embedder.encoder
+        super().__init__(f"audio encoder, {n_rows}", partial(embedder._embed, self))
+        encoder = embedder.encoder
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": UNIT_FRAMES, "positions": UNIT_NEW}
         sizes |= StreamCache.sizes("kv", UNIT_NEW)
         self.table = StreamTable(n_rows, sizes, like.device)
         self._mels = Staging(n_rows, N_MELS * UNIT_FRAMES, like.device, torch.float32)
         self._cache = StreamCache(self.table, "kv", "n_new", heads)
-        self._mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
+        self.mel = self._mels.device_words.unflatten(1, (N_MELS, UNIT_FRAMES))
         width = like.shape[0]
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
         self._new_shape = (len(encoder.layers), n_rows, UNIT_NEW, 3 * width)
@@ -397,16 +402,11 @@ class UnitPass(Capturable[Tensor]):
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
             self._mels.begin()
-            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self._mel.shape[1:]))
+            torch.stack(mels, out=self._mels.host[:n].unflatten(1, self.mel.shape[1:]))
             self._mels.send()
 
-    def _work(self) -> Tensor:
-        table, embedder = self.table, self._embedder
-        attention = StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
-        batch = AudioBatch(table["is_sound"], UNIT_CONTEXT, table["positions"], attention)
-        rows = embedder.projection(embedder.encoder(self._mel, batch))
-        stream_memory.store_entries(attention.new, self._cache, 0)
-        return pool(rows, embedder.pool_step)
+    def attention(self) -> StreamAttention:
+        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
 
 
 @dataclass(frozen=True, eq=False)

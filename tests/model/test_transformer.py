@@ -25,7 +25,6 @@ from MiniCPMO45.engine.kv_cache import (
     reserve_all,
 )
 from MiniCPMO45.kernels.products import JoinedWeight, Linear
-from MiniCPMO45.kernels.quantised import unpacked
 from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
@@ -269,9 +268,9 @@ def test_joined_weights_are_the_layers_own() -> None:
     joined = JoinedWeight(*linears)
     joined.fuse()
     with torch.inference_mode():
-        fused = unpacked(joined(), torch.float32)
+        [fused] = joined.tensors()
         joined.fuse()
-        assert unpacked(joined(), torch.float32).data_ptr() == fused.data_ptr(), "fused twice"
+        assert joined.tensors()[0].data_ptr() == fused.data_ptr(), "fused twice"
     assert torch.equal(fused, torch.cat(before))
     storage = fused.untyped_storage().data_ptr()
     assert {each.weight.untyped_storage().data_ptr() for each in linears} == {storage}
@@ -279,9 +278,7 @@ def test_joined_weights_are_the_layers_own() -> None:
     assert fused[4:6].eq(7.0).all()
     linears[0].load_state_dict({"weight": torch.full((4, 6), 5.0)}, assign=True)
     with torch.inference_mode():
-        assert torch.equal(
-            unpacked(joined(), torch.float32), torch.cat([each.weight for each in linears])
-        )
+        assert torch.equal(joined.tensors()[0], torch.cat([each.weight for each in linears]))
 
 
 def test_a_state_dict_has_the_published_names(toy: Toy) -> None:

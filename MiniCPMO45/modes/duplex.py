@@ -166,6 +166,7 @@ class DuplexCapability:
         prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
+        self._speech_eos = config.tts_config.speech_eos_id  # once, not in every unit
         self.tokenizer = tokenizer
         self.policy = policy
         self.defaults = defaults or DuplexSettings()
@@ -394,7 +395,8 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        return (yield from speak_unit(session, draft, self.config.tts_config, rule, watch))
+        config, eos = self.config.tts_config, self._speech_eos
+        return (yield from speak_unit(session, draft, config, rule, watch, eos=eos))
 
     def _result(
         self,

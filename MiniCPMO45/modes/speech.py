@@ -226,8 +226,10 @@ def speak_unit(
     config: TTSConfig,
     rule: CodeRule,
     watch: Stopwatch,
+    *,
+    eos: int,
 ) -> Steps[UnitSpeech]:
-    """Synthesise one duplex unit, at most one second.
+    """Synthesise one duplex unit, at most one second; `eos` is the end code.
 
     With `DuplexSettings.early_audio`, the beginning is emitted as `UnitSound` as soon as the
     vocoder can compute it. Both parts together have the length of the whole.
@@ -241,7 +243,7 @@ def speak_unit(
         session,
         pieces,
         rule,
-        eos=config.speech_eos_id,
+        eos=eos,
         most=CODES_PER_REQUEST,
         least=CODES_PER_REQUEST if is_inside_turn else 0,
     )

@@ -56,7 +56,9 @@ class Speaker:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
         draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)], end_of_turn=is_turn_end)
-        steps = speak_unit(self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
+        )
         spoken = _collect(steps, self.executor)
         self.executor.codes = []
         return spoken
@@ -156,7 +158,9 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
     draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)])
-    steps = speak_unit(speaker.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0))
+    steps = speak_unit(
+        speaker.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
+    )
     stream = stream_alone(steps, speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
@@ -177,7 +181,9 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
         draft = UnitDraft([300, 301], list(hidden))
         answers = _Listening(executor)
-        steps = speak_unit(session, draft, config, rule, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
+        )
         parts, rest = _collect(steps, answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25

@@ -64,7 +64,9 @@ class Bench:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         hidden = list(torch.ones(n_text, HIDDEN_SIZE))
         draft = UnitDraft([*range(300, 300 + n_text)], hidden, end_of_turn=is_turn_end)
-        steps = speak_unit(self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
+        )
         speech = run_alone(steps, self.executor)
         self.executor.codes = []
         return speech
@@ -320,7 +322,9 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
     for number in range(4):
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
         draft = UnitDraft([300, 301, 302], list(hidden))
-        steps = speak_unit(session, draft, config, rule, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
+        )
         speech = run_alone(steps, executor)
         position += 3 + 1 + speech.n_codes
         assert session.speech.kv.length == position
@@ -330,7 +334,9 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
             assert np.abs(wave_of(speech)).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
     draft = UnitDraft(end_of_turn=True)
-    steps = speak_unit(session, draft, config, rule, Stopwatch(lambda: 0.0))
+    steps = speak_unit(
+        session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
+    )
     last = run_alone(steps, executor)
     assert len(wave_of(last)) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0

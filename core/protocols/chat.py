@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from core.errors import SessionTimeoutError
@@ -20,17 +19,9 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import ENDING, FAILURE, SessionIds, SessionMachine, common_rows
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
 from core.schemas.worker import WorkerStatus
-
-
-class ChatPhase(StrEnum):
-    WAITING = "waiting"
-    PREFILLING = "prefilling"
-    GENERATING = "generating"
-    CANCELLING = "cancelling"  # stopped while prefilling
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True)
@@ -44,13 +35,13 @@ class ChatLimits:
     request_timeout_s: float = 60.0
 
 
-class ChatMachine(SessionMachine[ChatPhase]):
+class ChatMachine(SessionMachine):
     """State machine of one `/ws/chat` connection."""
 
     busy_status = WorkerStatus.BUSY_CHAT
 
     def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
-        super().__init__(ids, ChatPhase.WAITING)
+        super().__init__(ids, Phase.WAITING)
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
@@ -58,20 +49,20 @@ class ChatMachine(SessionMachine[ChatPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase is ChatPhase.WAITING else super().status
+        return WorkerStatus.IDLE if self._phase is Phase.WAITING else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
 
     def ask(self, event: Received[ChatSocketRequest]) -> list[Effect]:
         self._request = event.message
-        self._phase = ChatPhase.PREFILLING
+        self._phase = Phase.PREFILLING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         assert self._request is not None
         self._input_tokens = event.input_tokens
-        self._phase = ChatPhase.GENERATING
+        self._phase = Phase.GENERATING
         done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
         return [done, self._begin(Generate(self._request))]
 
@@ -94,7 +85,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
 
     def cancel(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill; there is no reply."""
-        self._phase = ChatPhase.CANCELLING
+        self._phase = Phase.CANCELLING
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
@@ -115,33 +106,26 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return self._end(message, close=Close())
 
 
-WAITING, PREFILLING = (ChatPhase.WAITING,), (ChatPhase.PREFILLING,)
-GENERATING, CANCELLING = (ChatPhase.GENERATING,), (ChatPhase.CANCELLING,)
-OPEN: Final = (*WAITING, *PREFILLING, *GENERATING, *CANCELLING)
-CLOSED: Final = ChatPhase.CLOSED
+OPEN: Final = "waiting prefilling generating cancelling"
+STOP: Final = "stop stop_requested"
+PREFILLED: Final = "Send(prefill_done) Generate"
 DONE: Final = "Send(done) Release Close"
 MACHINE: Final = ChatMachine
 
-TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
-    Row(WAITING, "chat", "prefilling", "StopTimer(prepare) Prefill", MACHINE.ask),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(PREFILLING, "prefill_done", "generating", "Send(prefill_done) Generate", MACHINE.prefilled),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(GENERATING, "generate_done", CLOSED, DONE, MACHINE.generated),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
-    *(
-        row
-        for stop in ("stop", "stop_requested")
-        for row in (
-            Row(WAITING, stop, CLOSED, "Release Close", MACHINE.close),
-            Row(PREFILLING, stop, "cancelling", "Interrupt", MACHINE.cancel),
-            Row(GENERATING, stop, SAME, "Interrupt", MACHINE.interrupt),
-            Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
-        )
-    ),
-    Row(CANCELLING, "prefill_done turn_failed", CLOSED, DONE, MACHINE.cancelled),
+TABLE: Final = (
+    Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.open),
+    Row("waiting", "chat", "prefilling", "StopTimer(prepare) Prefill", MACHINE.ask),
+    Row("waiting", "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row("prefilling", "prefill_done", "generating", PREFILLED, MACHINE.prefilled),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row("generating", "generate_done", CLOSED, DONE, MACHINE.generated),
+    Row("prefilling generating", "turn_failed", CLOSED, FAILURE, MACHINE.engine_failed),
+    Row("waiting", STOP, CLOSED, "Release Close", MACHINE.close),
+    Row("prefilling", STOP, "cancelling", "Interrupt", MACHINE.cancel),
+    Row("generating", STOP, SAME, "Interrupt", MACHINE.interrupt),
+    Row("cancelling", STOP, SAME, "", MACHINE.ignore),
+    Row("cancelling", "prefill_done turn_failed", CLOSED, DONE, MACHINE.cancelled),
     Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
-    *common_rows(OPEN, CLOSED),
+    *common_rows(OPEN),
 )
 ChatMachine.rows = index_rows(TABLE)

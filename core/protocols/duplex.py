@@ -6,7 +6,6 @@ has ended.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from core import errors
@@ -34,30 +33,19 @@ from core.protocols.effects import (
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
     ENDING,
-    FAILURE,
     AudioRateLimit,
     LiveMachine,
     SessionIds,
-    common_rows,
     live_rows,
     warn,
 )
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 
 
-class DuplexPhase(StrEnum):
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    ACTIVE = "active"
-    PAUSED = "paused"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
-
-class DuplexMachine(LiveMachine[DuplexPhase]):
+class DuplexMachine(LiveMachine):
     """State machine of one `/ws/duplex` session."""
 
     busy_status = WorkerStatus.DUPLEX_ACTIVE
@@ -75,7 +63,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     ) -> None:
         """Without `keeps_history` the caller adds to it what the model says."""
         self._limits = limits or DuplexLimits()
-        super().__init__(ids, DuplexPhase.WAITING)
+        super().__init__(ids)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
         self._keeps_history = keeps_history
         self._input = UnitInput(self._limits)
@@ -86,7 +74,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        is_paused = self._phase == DuplexPhase.PAUSED
+        is_paused = self._phase == Phase.PAUSED
         return WorkerStatus.DUPLEX_PAUSED if is_paused else super().status
 
     @property
@@ -120,11 +108,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self.rebase.first = event.message
-        self._phase = DuplexPhase.PREPARING
+        self._phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = DuplexPhase.ACTIVE
+        self._phase = Phase.ACTIVE
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
         message = messages.Prepared(
@@ -162,7 +150,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def frame(self, event: Received[messages.VideoFrame]) -> list[Effect]:
         """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
         effects = self._input.add_frame(event.message.frame, event.at_s)
-        if self._phase != DuplexPhase.ACTIVE:
+        if self._phase != Phase.ACTIVE:
             return effects
         return [*effects, *self._begin_unit(event.at_s), *self._input.prefetch()]
 
@@ -242,7 +230,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
-        self._phase = DuplexPhase.PAUSED
+        self._phase = Phase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
         self._input.held.clear()
@@ -254,7 +242,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         ]
 
     def resume(self, event: Event) -> list[Effect]:
-        self._phase = DuplexPhase.ACTIVE
+        self._phase = Phase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
@@ -270,7 +258,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
         is_busy = self.is_busy or self.is_speaking
-        if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
+        if self._phase != Phase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
 
@@ -279,7 +267,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
-        if self._phase != DuplexPhase.ACTIVE or self._work is not None:
+        if self._phase != Phase.ACTIVE or self._work is not None:
             return []
         if anew := self.begin_anew():
             return anew
@@ -302,11 +290,9 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return self._check_context(kv_tokens, limits.max_kv_tokens, limits.kv_reserve_tokens)
 
 
-WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
-ACTIVE, PAUSED = (DuplexPhase.ACTIVE,), (DuplexPhase.PAUSED,)
-RUNNING: Final = (*WAITING, *PREPARING, *ACTIVE, *PAUSED)
-OPEN: Final = (*RUNNING, DuplexPhase.STOPPING)
-CLOSED: Final = DuplexPhase.CLOSED
+EARLY: Final = "waiting preparing"
+BEGUN: Final = "active paused"
+RUNNING: Final = f"{EARLY} {BEGUN}"
 STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
 STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
 TIMEOUT: Final = "Cancel Send(timeout) Release Close"
@@ -321,38 +307,34 @@ FINALIZED: Final = f"Send(result) Send(warning) {UNIT} {ENDING}"
 PAUSE: Final = "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch"
 RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 
-TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
-    Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row(RUNNING[:2], "pause resume interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(WAITING, "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(ACTIVE, "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
-    Row((*PREPARING, *ACTIVE), "video_frame", SAME, FRAME, MACHINE.frame),
-    Row(PAUSED, "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
-    Row(RUNNING[:2], "text_input", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(RUNNING[2:], "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
-    Row(RUNNING[2:], "prefill_done", SAME, UNIT, MACHINE.rebased),
-    Row(RUNNING[2:], "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),
-    Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", MACHINE.detected),
-    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
-    Row(RUNNING[2:], "prefetched", SAME, "Prefetch", MACHINE.prefetched),
-    Row(RUNNING[2:], "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
-    Row(RUNNING[2:], "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
-    Row(RUNNING[2:], "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
-    Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
-    Row(ACTIVE, "pause", "paused", PAUSE, MACHINE.pause),
-    Row(PAUSED, "resume", "active", RESUME, MACHINE.resume),
-    Row(PAUSED, "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(ACTIVE, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+TABLE: Final = (
+    Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
+    Row("preparing", "prefill_done", "active", PREPARED, MACHINE.prepared),
+    Row(f"preparing {BEGUN}", "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
+    Row(EARLY, "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
+    Row("waiting", "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
+    Row("active", "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
+    Row("preparing active", "video_frame", SAME, FRAME, MACHINE.frame),
+    Row("paused", "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
+    Row(EARLY, "pause resume interrupt text_input", SAME, "Send(warning)", MACHINE.not_prepared),
+    Row(BEGUN, "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
+    Row(BEGUN, "prefill_done", SAME, UNIT, MACHINE.rebased),
+    Row(BEGUN, "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),
+    Row(BEGUN, "detected", SAME, f"Interrupt Detect {UNIT}", MACHINE.detected),
+    Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
+    Row(BEGUN, "prefetched", SAME, "Prefetch", MACHINE.prefetched),
+    Row(BEGUN, "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
+    Row(BEGUN, "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
+    Row(BEGUN, "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
+    Row(BEGUN, "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
+    Row("active", "pause", "paused", PAUSE, MACHINE.pause),
+    Row("paused", "resume", "active", RESUME, MACHINE.resume),
+    Row("paused", "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row("active", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row(BEGUN, "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(RUNNING, "stop_requested", f"stopping {CLOSED}", STOP, MACHINE.stop),
-    Row(OPEN, "client_diagnostic", SAME, "", MACHINE.ignore),
-    *live_rows(RUNNING, DuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
-    *common_rows(OPEN, CLOSED),
+    Row(f"{RUNNING} stopping", "client_diagnostic", SAME, "", MACHINE.ignore),
+    *live_rows(RUNNING, ENDS_OF_WORK),
 )
 """All transitions of `/ws/duplex`. A unit begins with `Step` and ends with `finalize_done`."""
 

@@ -15,18 +15,14 @@ from core.protocols.effects import QueueEffect, StartTimer
 from core.protocols.events import TimerName
 from core.protocols.machine import warn
 from core.protocols.queueing import (
-    CLOSED,
-    CONNECTING,
     FAILED,
     NOT_CLOSED,
-    OPEN,
     QUEUED,
     TABLE,
-    WAITING,
     QueueingLimits,
     QueueingMachine,
 )
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import RequestType
 
@@ -123,17 +119,17 @@ AS_BEFORE: Final = frozenset(
 FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
 MOVED: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
 
-EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.open),
+EVENT_TABLE: Final = (
+    Row("open", "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.open),
     *(row for row in TABLE if row.events in AS_BEFORE),
-    Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
-    Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
-    Row(WAITING, "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
-    Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
-    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
+    Row(CLOSED, "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
+    Row("waiting", "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
+    Row("waiting", "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
+    Row("waiting", "wait_timer", CLOSED, FAILED, MACHINE.give_up),
+    Row("waiting", "assigned", "connecting", FOUND, MACHINE.assigned),
     Row(QUEUED, f"{AUDIO} {EVENT}", f"{SAME} {CLOSED}", FAILED, MACHINE.keep),
-    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
+    Row("connecting", "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
+    Row("connecting", "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
 EventQueueingMachine.rows = index_rows(EVENT_TABLE)

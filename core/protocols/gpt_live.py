@@ -12,7 +12,6 @@ from typing import Any, Final, get_args
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
-from core.protocols.duplex import DuplexPhase
 from core.protocols.duplex_context import SPEAKER_OF, Append, Appended
 from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import (
@@ -29,7 +28,7 @@ from core.protocols.events import Event, Received, TimerName
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds, TableMachine
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
 from core.schemas.openai_errors import FieldError, socket_code
@@ -42,7 +41,7 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
+class GptLiveMachine(TableMachine[Phase, Effect]):
     """State machine of one `/v1/live/sessions` socket."""
 
     def __init__(
@@ -60,7 +59,7 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         self._closing: Closing = "close_requested"  # why the session ends
 
     @property
-    def phase(self) -> DuplexPhase:
+    def phase(self) -> Phase:
         return self._units.machine.phase
 
     @property
@@ -295,17 +294,17 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         return self._events.error(code, text, param, event.message.event_id)
 
 
-def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
+def _passed_on(row: Row) -> Row:
     """Return the row that passes events on to a row of the duplex machine."""
-    phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
+    phases = " ".join(phase for phase in row.phases.split() if phase != Phase.PAUSED)
     words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
-    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
+    continued = f" {UNITS} Cancel" if Phase.ACTIVE in phases.split() else ""
     effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
     passed = " ".join(event for event in row.events.split() if event in PASSED_ON)
     return Row(phases, passed, row.targets, effects, GptLiveMachine.pass_on)
 
 
-MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
+MAY_END: Final = f"{SAME} stopping {CLOSED}"
 ERROR: Final = "Send(error)"
 SOUND: Final = (
     "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
@@ -336,11 +335,7 @@ TRANSLATIONS: Final = {
     "Send(result_part)": "",
 }
 """Effects by which those of the duplex machine are replaced."""
-WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
-ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
-BEGUN: Final = (*PREPARING, *ACTIVE)
-OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
-CLOSED: Final = DuplexPhase.CLOSED
+BEGUN: Final = "preparing active"
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
@@ -355,25 +350,25 @@ CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Ef
 )
 """Client events after `session.start`, with their effects and actions."""
 TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
-TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
-    Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
-    Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
-    Row(WAITING, TOO_EARLY, SAME, ERROR, MACHINE.too_early),
-    Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
+TABLE: Final = (
+    Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
+    Row("waiting", "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
+    Row("waiting", "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
+    Row("waiting", TOO_EARLY, SAME, ERROR, MACHINE.too_early),
+    Row("preparing", "prefill_done", "active", STARTED, MACHINE.started),
     *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
     Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
-    Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
-    Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
-    Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, AWAKE, MACHINE.tick),
-    Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
-    Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
-    Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
+    Row("preparing", "fixture", SAME, ERROR, MACHINE.too_early),
+    Row("active", "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
+    Row("active stopping", "pace_timer", MAY_END, AWAKE, MACHINE.tick),
+    Row("active", "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
+    Row("active", "detected", SAME, "Interrupt Detect", MACHINE.detected),
+    Row("active", "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
     *(_passed_on(row) for row in duplex_rules.TABLE if PASSED_ON & {*row.events.split()}),
-    Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
-    Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
-    Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),
+    Row("stopping", "prefill_done", CLOSED, LAST, MACHINE.pass_on),
+    Row(f"waiting {BEGUN} stopping", "rejected", SAME, ERROR, MACHINE.reject),
+    Row(f"waiting {BEGUN} stopping", "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine inside."""
 

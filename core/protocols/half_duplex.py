@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from core.endpointing import SpeechStarted
@@ -34,25 +33,14 @@ from core.protocols.machine import (
     LiveMachine,
     Reply,
     SessionIds,
-    common_rows,
     live_rows,
     warn,
 )
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import half_duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
-
-
-class HalfDuplexPhase(StrEnum):
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    LISTENING = "listening"
-    GENERATING = "generating"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
 
 COLD_START_SAMPLES: Final = messages.COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
@@ -138,7 +126,7 @@ class DetectionQueue:
         self.speech_events.extend(speech_events)
 
 
-class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
+class HalfDuplexMachine(LiveMachine):
     """State machine of one `/ws/half_duplex` session."""
 
     busy_status = WorkerStatus.BUSY_HALF_DUPLEX
@@ -148,7 +136,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
         self._limits = limits or HalfDuplexLimits()
-        super().__init__(ids, HalfDuplexPhase.WAITING)
+        super().__init__(ids)
         self._timeout_s = 0.0
         self._detection = DetectionQueue(self._limits)
         self._pace = AudioRateLimit()
@@ -158,11 +146,11 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
-        self._phase = HalfDuplexPhase.PREPARING
+        self._phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = HalfDuplexPhase.LISTENING
+        self._phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
         message = messages.Prepared(
             session_id=self._ids.session_id,
@@ -184,7 +172,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
         effects = self._take_speech_events(event.at_s)
-        if self._phase == HalfDuplexPhase.LISTENING:
+        if self._phase == Phase.LISTENING:
             effects += self._detection.detect_next()
         return effects
 
@@ -238,7 +226,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return effects
 
     def _answer(self, segment: Segment, now_s: float) -> list[Effect]:
-        self._phase = HalfDuplexPhase.GENERATING
+        self._phase = Phase.GENERATING
         self._reply = Reply(self._reply.playback_end_s)
         self._turn_began_s = now_s
         self._detection.waiting.clear()
@@ -250,9 +238,9 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def _listen_again(self, now_s: float) -> list[Effect]:
         self._turn_index += 1
-        self._phase = HalfDuplexPhase.LISTENING
+        self._phase = Phase.LISTENING
         effects = self._take_speech_events(now_s)
-        if self._phase == HalfDuplexPhase.LISTENING:
+        if self._phase == Phase.LISTENING:
             effects += [ResetDetector(), *self._wait_for_audio(now_s)]
         return effects
 
@@ -265,13 +253,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)
 
 
-WAITING, PREPARING = (HalfDuplexPhase.WAITING,), (HalfDuplexPhase.PREPARING,)
-LISTENING, GENERATING = (HalfDuplexPhase.LISTENING,), (HalfDuplexPhase.GENERATING,)
-RUNNING: Final = (*WAITING, *PREPARING, *LISTENING, *GENERATING)
-OPEN: Final = (*RUNNING, HalfDuplexPhase.STOPPING)
-CLOSED: Final = HalfDuplexPhase.CLOSED
+BEGUN: Final = "listening generating"
+RUNNING: Final = f"waiting preparing {BEGUN}"
 TIMEOUT: Final = "Cancel Send(timeout) Release Close"
-TURN_ENDS: Final = f"{SAME} {HalfDuplexPhase.LISTENING} {CLOSED}"
+TURN_ENDS: Final = f"{SAME} listening {CLOSED}"
 NEXT: Final = (
     "Send(vad_state) StopTimer(idle) Send(generating) Generate ResetDetector StartTimer(idle)"
 )
@@ -283,26 +268,23 @@ SPEECH: Final = "Send(vad_state) Detect StopTimer(idle) Send(generating) Generat
 REPLIED: Final = f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}"
 FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}"
 
-TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
-    Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(LISTENING, "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
-    Row(LISTENING, "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
-    Row(LISTENING, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(GENERATING, "audio_chunk", SAME, "", MACHINE.ignore),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(GENERATING, "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
-    Row(GENERATING, "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
-    Row(GENERATING, "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
-    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
-    *live_rows(RUNNING, HalfDuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
-    *common_rows(OPEN, CLOSED),
+TABLE: Final = (
+    Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
+    Row("preparing", "prefill_done", "listening", PREPARED, MACHINE.prepared),
+    Row(f"preparing {BEGUN}", "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
+    Row("waiting preparing", "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
+    Row("waiting preparing", "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
+    Row("listening", "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
+    Row("listening", "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
+    Row("listening", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row("generating", "audio_chunk", SAME, "", MACHINE.ignore),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row("generating", "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
+    Row("generating", "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
+    Row("generating", "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
+    Row(BEGUN, "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
+    *live_rows(RUNNING, ENDS_OF_WORK),
 )
 """All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""
 

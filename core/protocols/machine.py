@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from core import errors
 from core.errors import ErrorCode, OmniError
@@ -28,7 +28,7 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.tables import SAME, EffectT, Index, Row
+from core.protocols.tables import CLOSED, SAME, Phase, Row
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
@@ -36,6 +36,7 @@ from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
 
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
+EffectT = TypeVar("EffectT")
 
 # Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
@@ -75,7 +76,7 @@ def warn(problem: OmniError) -> Send:
 class TableMachine(Generic[PhaseT, EffectT]):
     """A machine that runs by a table, whose phases include "closed"."""
 
-    rows: ClassVar[Index[Any, Any]]
+    rows: ClassVar[Mapping[tuple[str, str], Row]]
     _phase: PhaseT
 
     @property
@@ -84,7 +85,7 @@ class TableMachine(Generic[PhaseT, EffectT]):
 
     @property
     def is_closed(self) -> bool:
-        return self.phase == "closed"
+        return self.phase == CLOSED
 
     def handle(self, event: Event) -> list[EffectT]:
         """Return the effects to carry out, in order."""
@@ -96,12 +97,12 @@ class TableMachine(Generic[PhaseT, EffectT]):
         return []
 
 
-class SessionMachine(TableMachine[PhaseT, Effect]):
+class SessionMachine(TableMachine[Phase, Effect]):
     """State machine of one session; no effect follows its `Release`, which closes it."""
 
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
 
-    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
+    def __init__(self, ids: SessionIds, first: Phase) -> None:
         self._phase = first
         self._ids = ids
         self._work: WorkEffect | None = None
@@ -149,7 +150,7 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         return [Cancel()]
 
     def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
-        self._phase = type(self._phase)("closed")
+        self._phase = Phase.CLOSED
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
 
@@ -212,17 +213,15 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         return self.fail(errors.ShuttingDownError())
 
 
-def common_rows(
-    phases: tuple[StrEnum, ...], closed: StrEnum
-) -> tuple[Row[SessionMachine[Any], Effect], ...]:
-    """Return the rows common to all protocols; `phases` are all but `closed`."""
+def common_rows(phases: str) -> tuple[Row, ...]:
+    """Return the rows common to all protocols; `phases` are all but the last."""
     machine = SessionMachine
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),
-        Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
+        Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", machine.reject),
         Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
-        Row(phases, "disconnected", closed, "Cancel Release", machine.leave),
-        Row(phases, "shutting_down", closed, ENDING, machine.shut_down),
+        Row(phases, "disconnected", CLOSED, "Cancel Release", machine.leave),
+        Row(phases, "shutting_down", CLOSED, ENDING, machine.shut_down),
     )
 
 
@@ -310,7 +309,7 @@ TIMEOUTS: Final = {
 """Reasons of a `timeout`."""
 
 
-class LiveMachine(SessionMachine[PhaseT]):
+class LiveMachine(SessionMachine):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
     # The last messages: the reply to `stop`, and of a session that reached a limit.
@@ -318,11 +317,10 @@ class LiveMachine(SessionMachine[PhaseT]):
     timed_out: ClassVar[type[duplex.Timeout] | type[half_duplex.Timeout]]
     _limits: LiveLimits
 
-    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
-        super().__init__(ids, first)
+    def __init__(self, ids: SessionIds) -> None:
+        super().__init__(ids, Phase.WAITING)
         self._ready_s = 0.0  # when `prepared` was sent
         self._since_s = 0.0  # when the pause began, or audio last arrived or was played
-        self._stopping = type(first)("stopping")  # waits for running work to end
 
     def open(self, event: Event) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
@@ -333,12 +331,12 @@ class LiveMachine(SessionMachine[PhaseT]):
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         # Audio may still be in flight when a session ends.
-        return [] if self._phase == self._stopping else super()._not_allowed(event)
+        return [] if self._phase is Phase.STOPPING else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
         if self._work is None:
             return self.finish_stop(event)
-        self._phase = self._stopping
+        self._phase = Phase.STOPPING
         return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:
@@ -370,20 +368,21 @@ class LiveMachine(SessionMachine[PhaseT]):
         return self._end(self.timed_out.model_validate(fields), close=Close())
 
 
-def live_rows(
-    running: tuple[StrEnum, ...], stopping: StrEnum, closed: StrEnum, ends_of_work: str
-) -> tuple[Row[LiveMachine[Any], Effect], ...]:
+def live_rows(running: str, ends_of_work: str) -> tuple[Row, ...]:
     """Return the rows common to half and full duplex.
 
     `running` are the phases in which `stop` applies, `ends_of_work` the events that may end running
-    work, separated by spaces.
+    work.
     """
     machine = LiveMachine
-    targets = f"{stopping} {closed}"
     stopped = "Send(stopped) Release Close"
+    stop = f"Cancel StartTimer(stopping) {stopped}"
     return (
-        Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
-        Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
-        Row((stopping,), f"{ends_of_work} stopping_timer", closed, stopped, machine.finish_stop),
-        Row((stopping,), "stop stop_requested", SAME, "", machine.ignore),
+        Row("waiting", "opened", SAME, "StartTimer(prepare)", machine.open),
+        Row("waiting", "prepare_timer", CLOSED, FAILURE, machine.time_out),
+        Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
+        Row(running, "engine_failed", CLOSED, ENDING, machine.engine_failed),
+        Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, stopped, machine.finish_stop),
+        Row("stopping", "stop stop_requested", SAME, "", machine.ignore),
+        *common_rows(f"{running} stopping"),
     )

@@ -28,7 +28,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, TimerName
 from core.protocols.machine import RECOVERABLE, TableMachine, warn
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
@@ -245,43 +245,41 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         return [Send(ErrorMessage.of(error)), *self._end(close, is_clean=False)]
 
 
-OPEN, WAITING = (QueueingPhase.OPEN,), (QueueingPhase.WAITING,)
-CONNECTING, RELAYING = (QueueingPhase.CONNECTING,), (QueueingPhase.RELAYING,)
-NOT_CLOSED: Final = (*OPEN, *WAITING, *CONNECTING, *RELAYING)
-QUEUED: Final = (*WAITING, *CONNECTING)
-CLOSED: Final = QueueingPhase.CLOSED
+QUEUED: Final = "waiting connecting"
+NOT_CLOSED: Final = f"open {QUEUED} relaying"
 RELEASE: Final = "CancelTicket ReleaseWorker"
 FAILED: Final = f"Send(error) {RELEASE} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
+MOVED_UP: Final = f"Send(queue_update) {AGAIN}"
 MACHINE: Final = QueueingMachine
 FOUND: Final = "StopTimer(queue_update) Send(queue_done) ConnectWorker"
 LEFT: Final = f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close"
 MOVED: Final = "Send(error) ReleaseWorker Enqueue Close"
 REJECTED: Final = f"Send(warning) Send(error) {RELEASE} Close"
 
-TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
-    Row(OPEN, "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
-    Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
-    Row(OPEN, "other", SAME, "Send(warning)", MACHINE.unknown),
-    Row(OPEN, "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
-    Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
-    Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
-    Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
-    Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
-    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
-    Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
+TABLE: Final = (
+    Row("open", "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
+    Row("open", "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
+    Row("open", "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
+    Row("open", "other", SAME, "Send(warning)", MACHINE.unknown),
+    Row("open", "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
+    Row("waiting", "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
+    Row("waiting", "position_changed", SAME, MOVED_UP, MACHINE.position_changed),
+    Row("waiting", "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
+    Row("waiting", "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
+    Row("waiting", "assigned", "connecting", FOUND, MACHINE.assigned),
+    Row(f"open {CLOSED}", "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     Row(QUEUED, "prefill generate", SAME, "Send(warning)", MACHINE.out_of_order),
     Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
     Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
-    Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
-    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
-    Row(RELAYING, "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
-    Row(RELAYING, "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
-    Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
+    Row(f"open {QUEUED}", "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
+    Row("connecting", "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
+    Row("connecting", "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
+    Row("relaying", "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
+    Row("relaying", "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
+    Row("connecting relaying", "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
     Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),

@@ -13,12 +13,11 @@ from core.protocols import events, openai_events
 from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import SessionMachine
-from core.protocols.realtime_base import RealtimePhase
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
 from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
 
@@ -32,7 +31,6 @@ class RealtimeMachine(ResponseMachine):
     # --- session ---
 
     def open(self, event: events.Opened) -> list[Effect]:
-        self._phase = RealtimePhase.IDLE
         self._choose_engine()
         limit_s = self._limits.max_session_s
         timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
@@ -265,11 +263,8 @@ class RealtimeMachine(ResponseMachine):
 
 
 MACHINE: Final = RealtimeMachine
-OPENING = (RealtimePhase.OPENING,)
-RUNNING: Final = (RealtimePhase.IDLE, RealtimePhase.RESPONDING)
-OPEN: Final = (*OPENING, *RUNNING)
-CLOSED: Final = RealtimePhase.CLOSED
-EITHER: Final = f"{SAME} idle responding"
+RUNNING: Final = "idle responding"
+EITHER: Final = f"{SAME} {RUNNING}"
 SENT: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
 UNITS: Final = (
     "Prefill Step Finalize Prefetch StartTimer(frame) StopTimer(frame) StartTimer(pace) "
@@ -282,8 +277,8 @@ CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
 OF_UNITS: Final = " ".join([*(event.KIND for event in UNIT_EVENTS), "frame_timer"])
 UPDATED: Final = f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)"
 
-TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
-    Row(OPENING, "opened", "idle", CREATED, MACHINE.open),
+TABLE: Final = (
+    Row("idle", "opened", SAME, CREATED, MACHINE.open),
     Row(RUNNING, "session.update", SAME, UPDATED, MACHINE.update),
     Row(RUNNING, "input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
     Row(RUNNING, "speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
@@ -308,10 +303,10 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
     Row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
     Row(RUNNING, "session_timer", CLOSED, FAILURE, MACHINE.expire),
     Row(RUNNING, "engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
-    Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
-    Row(OPEN, "engine_warning", SAME, "", SessionMachine.ignore),
-    Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
-    Row(OPEN, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
+    Row(RUNNING, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
+    Row(RUNNING, "engine_warning", SAME, "", SessionMachine.ignore),
+    Row(RUNNING, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
+    Row(RUNNING, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
 )
 """All transitions. A `stop_requested` without a response stops nothing; warnings are logged."""
 

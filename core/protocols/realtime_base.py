@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from core.errors import CloseCode, OmniError
@@ -16,15 +15,9 @@ from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
+from core.protocols.tables import Phase
 from core.schemas.openai_errors import socket_code
 from core.schemas.worker import WorkerStatus
-
-
-class RealtimePhase(StrEnum):
-    OPENING = "opening"
-    IDLE = "idle"
-    RESPONDING = "responding"  # a response is active
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class RealtimeStart:
     unix_time_s: int = 0  # start of the session
 
 
-class RealtimeBase(SessionMachine[RealtimePhase]):
+class RealtimeBase(SessionMachine):
     """The part of the Realtime machine that both input and responses need."""
 
     busy_status = WorkerStatus.BUSY_HALF_DUPLEX
@@ -49,7 +42,7 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
     def __init__(
         self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None
     ) -> None:
-        super().__init__(ids, RealtimePhase.OPENING)
+        super().__init__(ids, Phase.IDLE)
         self._limits = limits or RealtimeLimits()
         self._start = start
         output = OutputConfig(start.instructions)

@@ -18,10 +18,11 @@ from core.protocols.duplex_units import CountTokens
 from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
-from core.protocols.realtime_base import RealtimeBase, RealtimePhase, RealtimeStart
+from core.protocols.realtime_base import RealtimeBase, RealtimeStart
 from core.protocols.realtime_items import Content, Item, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
 from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of, request_of
+from core.protocols.tables import Phase
 from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
@@ -456,7 +457,7 @@ class ResponseMachine(RealtimeBase):
         response = Response(output, self._start.new_id, self._store, metadata)
         response.items = self._given_items(patch)
         self._active, self._audio.is_unanswered = response, False
-        self._phase = RealtimePhase.RESPONDING
+        self._phase = Phase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:
@@ -489,7 +490,7 @@ class ResponseMachine(RealtimeBase):
         sent = response.finish(outcome, stats or TokenStats())
         if response is self._active:
             self._active = None
-            self._phase = RealtimePhase.IDLE
+            self._phase = Phase.IDLE
         else:
             self._outside.remove(response)
         owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []

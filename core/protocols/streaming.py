@@ -7,7 +7,6 @@ retained and the socket may stay open.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from core.errors import OutOfOrderError, SessionTimeoutError
@@ -25,19 +24,10 @@ from core.protocols.effects import (
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import streaming as messages
 from core.schemas.common import TokenStats
 from core.schemas.worker import WorkerStatus
-
-
-class StreamingPhase(StrEnum):
-    OPEN = "open"  # between turns
-    PREFILLING = "prefilling"
-    READY = "ready"
-    GENERATING = "generating"
-    CANCELLING = "cancelling"  # stopped while prefilling
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True)
@@ -88,20 +78,20 @@ class Turn:
         )
 
 
-class StreamingMachine(SessionMachine[StreamingPhase]):
+class StreamingMachine(SessionMachine):
     """State machine of one worker-side `/ws/streaming` socket."""
 
     busy_status = WorkerStatus.BUSY_STREAMING
 
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
-        super().__init__(ids, StreamingPhase.OPEN)
+        super().__init__(ids, Phase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._waiting: list[messages.WorkerPrefill] = []
 
     @property
     def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase is StreamingPhase.OPEN else super().status
+        return WorkerStatus.IDLE if self._phase is Phase.OPEN else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
@@ -141,14 +131,14 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             return [Send(message), Rollback(), Retain(), *checked]
         if self._waiting:
             return [Send(message), *checked, *self._feed(self._waiting.pop(0))]
-        self._phase = StreamingPhase.READY
+        self._phase = Phase.READY
         return [Send(message), *checked, StartTimer(TimerName.IDLE, limits.turn_timeout_s)]
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
-        self._phase = StreamingPhase.READY
+        self._phase = Phase.READY
         timer = StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)
         return [Send(messages.CacheMiss()), timer]
 
@@ -158,7 +148,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
-        self._phase = StreamingPhase.GENERATING
+        self._phase = Phase.GENERATING
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
@@ -194,7 +184,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def cancel_prefill(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill, then roll the turn back."""
         self._waiting.clear()
-        self._phase = StreamingPhase.CANCELLING
+        self._phase = Phase.CANCELLING
         return [Interrupt()]
 
     def cancel_turn(self, event: Event) -> list[Effect]:
@@ -208,7 +198,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     # --- helpers ---
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
-        self._phase = StreamingPhase.PREFILLING
+        self._phase = Phase.PREFILLING
         self._turn.prefill = message
         self._turn.prefills += 1
         return [self._begin(Prefill(message, is_first=self._turn.prefills == 1))]
@@ -228,17 +218,13 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             token_stats=stats,
             recording_session_id=self._ids.recording_session_id,
         )
-        self._phase = StreamingPhase.OPEN
+        self._phase = Phase.OPEN
         timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)
         return [Retain(), Send(message), timer]
 
 
-BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)
-READY, GENERATING = (StreamingPhase.READY,), (StreamingPhase.GENERATING,)
-CANCELLING = (StreamingPhase.CANCELLING,)
-TURN: Final = (*PREFILLING, *READY, *GENERATING)
-ALL_OPEN: Final = (*BETWEEN, *TURN, *CANCELLING)
-CLOSED: Final = StreamingPhase.CLOSED
+OPEN: Final = "open prefilling ready generating cancelling"
+STOP: Final = "stop stop_requested"
 DONE: Final = "Retain Send(done) StartTimer(idle)"
 MACHINE: Final = StreamingMachine
 PREFILLED: Final = (
@@ -247,41 +233,30 @@ PREFILLED: Final = (
 REPLY: Final = "StopTimer(idle) Generate Send(warning)"
 TRANSCRIBED: Final = f"Send(user_transcript) {DONE}"
 UNDONE: Final = f"Rollback Retain {FAILURE}"
+TURN: Final = "prefilling ready generating"
 ENDS: Final = "prefill_done cache_missed turn_failed"
 
-TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
-    Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
-    Row(BETWEEN, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
-    Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
-    Row(PREFILLING, "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
-    Row(PREFILLING, "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
-    Row(READY, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
-    Row(READY, "generate", f"{SAME} generating", REPLY, MACHINE.generate),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(GENERATING, "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
-    Row(
-        (*PREFILLING, *READY, *GENERATING),
-        "transcribed",
-        f"{SAME} open",
-        TRANSCRIBED,
-        MACHINE.transcribed,
-    ),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
-    *(
-        row
-        for stop in ("stop", "stop_requested")
-        for row in (
-            Row(PREFILLING, stop, "cancelling", "Interrupt", MACHINE.cancel_prefill),
-            Row(READY, stop, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
-            Row(GENERATING, stop, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
-            Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
-        )
-    ),
-    Row(CANCELLING, ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
-    Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
-    Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
-    *common_rows(ALL_OPEN, CLOSED),
+TABLE: Final = (
+    Row("open", "opened", SAME, "StartTimer(idle)", MACHINE.open),
+    Row("open", "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
+    Row("prefilling", "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
+    Row("prefilling", "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
+    Row("prefilling", "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
+    Row("ready", "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
+    Row("ready", "generate", f"{SAME} generating", REPLY, MACHINE.generate),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row("generating", "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
+    Row(TURN, "transcribed", f"{SAME} open", TRANSCRIBED, MACHINE.transcribed),
+    Row("prefilling generating", "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
+    Row("prefilling", STOP, "cancelling", "Interrupt", MACHINE.cancel_prefill),
+    Row("ready", STOP, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
+    Row("generating", STOP, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
+    Row("cancelling", STOP, SAME, "", MACHINE.ignore),
+    Row("cancelling", ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
+    Row("open ready", "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row(OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
+    Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
+    *common_rows(OPEN),
 )
 """All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""
 

@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from core.protocols.duplex import DuplexMachine, DuplexPhase
+from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import Effect
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
+from core.protocols.tables import Phase
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt
@@ -126,7 +127,7 @@ class UnitSession:
 
     @property
     def is_active(self) -> bool:
-        return self.machine.phase is DuplexPhase.ACTIVE
+        return self.machine.phase is Phase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
         effects = self.machine.handle(event)

@@ -136,7 +136,7 @@ def test_every_row_and_limit_is_on_the_page(name: str) -> None:
     assert f"```mermaid\n{mermaid(machine.table)}```" in page
     for row in machine.table:
         for event in row.events.split():
-            assert f"| `{event}` | {', '.join(row.phases)} | " in page
+            assert f"| `{event}` | {', '.join(row.phases.split())} | " in page
     for limit in dataclasses.fields(machine.limits):
         assert f"| `{limit.name}` | `{json.dumps(limit.default)}` | " in page
 

@@ -53,7 +53,9 @@ class Stage:
         phase = self.machine.phase
         effects = self.machine.handle(event)
         rows = [
-            row for row in EVENT_TABLE if phase in row.phases and event.kind in row.events.split()
+            row
+            for row in EVENT_TABLE
+            if phase in row.phases.split() and event.kind in row.events.split()
         ]
         assert len(rows) <= 1 and bool(rows) >= bool(effects)
         if rows:

@@ -77,7 +77,12 @@ class Machine:
         for row in self.table:
             targets = "" if row.targets == SAME else ", ".join(row.targets.split())
             for event in row.events.split():
-                yield f"`{event}`", ", ".join(row.phases), targets, codes(row.effects.split())
+                yield (
+                    f"`{event}`",
+                    ", ".join(row.phases.split()),
+                    targets,
+                    codes(row.effects.split()),
+                )
 
     def limit_rows(self) -> Iterator[Sequence[str]]:
         kinds = (kind for kind in self.limits.__mro__ if dataclasses.is_dataclass(kind))

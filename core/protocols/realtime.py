@@ -206,7 +206,7 @@ class RealtimeMachine(ResponseMachine):
         message = event.message
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
-        self._store.delete(message.item_id)
+        del self._store[message.item_id]
         self._changed()
         return self._event("conversation.item.deleted", item_id=message.item_id)
 

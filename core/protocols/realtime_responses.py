@@ -131,7 +131,7 @@ class ResponseMachine(RealtimeBase):
         output = self._config.for_response(patch)
         response = Response(output, self._start.new_id, None, patch.metadata)
         items = self._given_items(patch)
-        response.items = tuple(self._store) if items is None else items
+        response.items = tuple(self._store.values()) if items is None else items
         self._outside.append(response)
         return [*self._send(response.created()), *self._make_next()]
 
@@ -155,6 +155,7 @@ class ResponseMachine(RealtimeBase):
             return []
         chunk = event.chunk
         sent = making.add(chunk.text_delta or "", event.client_audio)
+        making.mark()
         self._note_audible(making, event.client_audio, event.at_s)
         if making.failure is None:
             return self._send(*sent)
@@ -203,7 +204,7 @@ class ResponseMachine(RealtimeBase):
         if is_busy or self._making is not None or not self._responses:
             return []
         response = self._making = self._responses[0]
-        items = tuple(self._store) if response.items is None else response.items
+        items = tuple(self._store.values()) if response.items is None else response.items
         is_outside = response.items is not None
         request = request_of(items, response.output, response.id, is_outside=is_outside)
         response.request = replace(request, is_beside_units=self._state.is_live)
@@ -331,7 +332,7 @@ class ResponseMachine(RealtimeBase):
     def _refresh(self) -> None:
         """Update the prompt before a restart."""
         if self._units.rebase.is_stale:
-            self._units.set_conversation(self._first, self._store)
+            self._units.set_conversation(self._first, self._store.values())
 
     def _continue(self) -> list[Effect]:
         """Begin the next reply of the turn engine, or the next unit."""
@@ -341,7 +342,7 @@ class ResponseMachine(RealtimeBase):
         self._refresh()
         if not self._units.has_begun:
             first = self._first
-            self._units.set_conversation(first, self._store)
+            self._units.set_conversation(first, self._store.values())
             effects += self._translated(self._units.begin(first, self._state.now_s), None)
         rules = self._config.turn_detection
         may_speak = self._is_awaited or (rules is not None and rules.create_response)
@@ -423,7 +424,7 @@ class ResponseMachine(RealtimeBase):
         effects = [*self._expect_no_response(), *self._begin_response(patch, quiet)]
         response = state.response = self._active
         assert response is not None
-        request = request_of(self._store, quiet, response.id, is_outside=False)
+        request = request_of(self._store.values(), quiet, response.id, is_outside=False)
         response.request = state.request = request
         state.tokens = 0
         return effects
@@ -431,7 +432,7 @@ class ResponseMachine(RealtimeBase):
     def _speak(self, response: Response, text: str, audio: bytes) -> list[Effect]:
         audio = audio if response.output.speaks else b""
         self._note_audible(response, audio, self._state.now_s)
-        return self._send(*response.add(text, audio, is_marked=False))
+        return self._send(*response.add(text, audio))
 
     def _break_off(self) -> list[Effect]:
         return self._translated(self._units.break_off(self._state.now_s), None)

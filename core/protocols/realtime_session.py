@@ -55,27 +55,15 @@ class SessionConfig:
 
     def patched(self, patch: schemas.SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
-        given, changed = patch.model_fields_set, Json(output=_patched(self.output, patch))
-        received = patch.audio.input if patch.audio is not None else schemas.AudioInput()
+        changed = Json(output=_patched(self.output, patch)) | _given(patch, OF_SESSION)
         if patch.input_audio_format is not None:
             changed["input_format"] = schemas.AudioFormat.of_beta(patch.input_audio_format)
-        if "input_audio_transcription" in given:
-            changed["transcription"] = patch.input_audio_transcription
-        if "turn_detection" in given:
-            changed["turn_detection"] = patch.turn_detection
-        # The newer spelling takes precedence.
-        if "format" in received.model_fields_set:
-            changed["input_format"] = received.format
-        if "transcription" in received.model_fields_set:
-            changed["transcription"] = received.transcription
-        if "turn_detection" in received.model_fields_set:
-            changed["turn_detection"] = received.turn_detection
+        if patch.audio is not None:  # the newer spelling takes precedence
+            changed |= _given(patch.audio.input, OF_INPUT)
         if not self.can_transcribe:
             changed["transcription"] = None
         if patch.truncation is not None:
             changed["truncation"] = patch.truncation
-        if "tracing" in given:
-            changed["tracing"] = patch.tracing
         return replace(self, **changed)
 
     def for_response(self, patch: schemas.ResponsePatch | None) -> OutputConfig:
@@ -122,6 +110,24 @@ class SessionConfig:
             "include": None,
             "minicpmo": {"engine": self.engine(model)},
         }
+
+
+OF_SESSION: Final = {
+    "input_audio_transcription": "transcription",
+    "turn_detection": "turn_detection",
+    "tracing": "tracing",
+}
+OF_INPUT: Final = {
+    "format": "input_format",
+    "transcription": "transcription",
+    "turn_detection": "turn_detection",
+}
+"""Names of settings by those of a client's fields, which may set them to null."""
+
+
+def _given(patch: schemas.SessionPatch | schemas.AudioInput, names: dict[str, str]) -> Json:
+    given = patch.model_fields_set & {*names}
+    return {names[field]: value for field, value in patch if field in given}
 
 
 def format_wire(audio_format: schemas.AudioFormat) -> Json:

@@ -18,7 +18,7 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import Event, Received, TimerName
-from core.protocols.machine import ENDING, FAILURE, SessionIds, SessionMachine, common_rows
+from core.protocols.machine import ENDING, FAILURE, SessionIds, SessionMachine, common_rows, fails
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
 from core.schemas.worker import WorkerStatus
@@ -91,9 +91,6 @@ class ChatMachine(SessionMachine):
     def cancelled(self, event: Event) -> list[Effect]:
         return self._done("", 0, True)
 
-    def time_out(self, event: Event) -> list[Effect]:
-        return self.fail(SessionTimeoutError("No request came in time."))
-
     def _done(self, text: str, generated_tokens: int, stopped: bool) -> list[Effect]:
         message = ChatDone(
             text=text,
@@ -103,19 +100,20 @@ class ChatMachine(SessionMachine):
             audio_data=self._whole_audio,
             recording_session_id=self._ids.recording_session_id,
         )
-        return self._end(message, close=Close())
+        return self._end(Send(message), close=Close())
 
 
 OPEN: Final = "waiting prefilling generating cancelling"
 STOP: Final = "stop stop_requested"
 PREFILLED: Final = "Send(prefill_done) Generate"
 DONE: Final = "Send(done) Release Close"
+LATE: Final = fails(SessionTimeoutError, "No request came in time.")
 MACHINE: Final = ChatMachine
 
 TABLE: Final = (
     Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.open),
     Row("waiting", "chat", "prefilling", "StopTimer(prepare) Prefill", MACHINE.ask),
-    Row("waiting", "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row("waiting", "prepare_timer", CLOSED, FAILURE, LATE),
     Row("prefilling", "prefill_done", "generating", PREFILLED, MACHINE.prefilled),
     Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row("generating", "generate_done", CLOSED, DONE, MACHINE.generated),

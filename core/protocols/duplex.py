@@ -33,10 +33,12 @@ from core.protocols.effects import (
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
     ENDING,
+    TIMEOUT,
     AudioRateLimit,
     LiveMachine,
     SessionIds,
     live_rows,
+    timer,
     warn,
 )
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
@@ -128,7 +130,8 @@ class DuplexMachine(LiveMachine):
         effects: list[Effect] = [Send(message)]
         if unknown := config.unknown("settings"):
             effects.append(warn(errors.BadConfigError(unknown)))
-        effects += [*self._restart_idle_timer(), *self._session_timer()]
+        effects += self._restart_idle_timer()
+        effects += timer(TimerName.SESSION, self._limits.max_session_s)
         return [*effects, *self._input.prefetch()]
 
     # --- input ---
@@ -263,8 +266,7 @@ class DuplexMachine(LiveMachine):
         return [self._begin(Prefill(self.rebase.begin()))]
 
     def _restart_idle_timer(self) -> list[Effect]:
-        limit_s = self._limits.idle_timeout_s
-        return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
+        return timer(TimerName.IDLE, self._limits.idle_timeout_s)
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
         if self._phase != Phase.ACTIVE or self._work is not None:
@@ -290,12 +292,10 @@ class DuplexMachine(LiveMachine):
         return self._check_context(kv_tokens, limits.max_kv_tokens, limits.kv_reserve_tokens)
 
 
-EARLY: Final = "waiting preparing"
 BEGUN: Final = "active paused"
-RUNNING: Final = f"{EARLY} {BEGUN}"
+RUNNING: Final = f"waiting preparing {BEGUN}"
 STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
 STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
-TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
@@ -310,13 +310,10 @@ RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 TABLE: Final = (
     Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row("preparing", "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row(f"preparing {BEGUN}", "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row(EARLY, "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row("waiting", "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
     Row("active", "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
     Row("preparing active", "video_frame", SAME, FRAME, MACHINE.frame),
     Row("paused", "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
-    Row(EARLY, "pause resume interrupt text_input", SAME, "Send(warning)", MACHINE.not_prepared),
     Row(BEGUN, "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
     Row(BEGUN, "prefill_done", SAME, UNIT, MACHINE.rebased),
     Row(BEGUN, "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),
@@ -331,10 +328,9 @@ TABLE: Final = (
     Row("paused", "resume", "active", RESUME, MACHINE.resume),
     Row("paused", "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row("active", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(BEGUN, "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(RUNNING, "stop_requested", f"stopping {CLOSED}", STOP, MACHINE.stop),
     Row(f"{RUNNING} stopping", "client_diagnostic", SAME, "", MACHINE.ignore),
-    *live_rows(RUNNING, ENDS_OF_WORK),
+    *live_rows(BEGUN, ENDS_OF_WORK, "pause resume interrupt text_input"),
 )
 """All transitions of `/ws/duplex`. A unit begins with `Step` and ends with `finalize_done`."""
 

@@ -13,7 +13,7 @@ from core.errors import BadPayloadError, QueueFullError, TooBigError
 from core.protocols import events
 from core.protocols.effects import QueueEffect, StartTimer
 from core.protocols.events import TimerName
-from core.protocols.machine import warn
+from core.protocols.machine import fails, warn
 from core.protocols.queueing import (
     FAILED,
     NOT_CLOSED,
@@ -79,9 +79,6 @@ class EventQueueingMachine(QueueingMachine):
             return effects
         return [*effects, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
 
-    def give_up(self, event: events.TimerFired) -> list[QueueEffect]:
-        return self._fail(QueueFullError())
-
     def keep(self, event: events.RawMessage) -> list[QueueEffect]:
         self._held.append(event)
         audio = [kept for kept in self._held if kept.kind == AUDIO]
@@ -94,14 +91,14 @@ class EventQueueingMachine(QueueingMachine):
             audio_chars -= len(oldest.text)
         chars = sum(len(kept.text) for kept in self._held)
         if len(self._held) > self._wait.max_events or chars > self._wait.max_chars:
-            return self._fail(QueueFullError("Too many events came before the session began."))
+            return self.fail(QueueFullError("Too many events came before the session began."))
         return []
 
     def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
         """Report an invalid event; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]
-        return self._fail(event.error)
+        return self.fail(event.error)
 
     def _begin_waiting(self) -> list[QueueEffect]:
         timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
@@ -125,7 +122,7 @@ EVENT_TABLE: Final = (
     Row(CLOSED, "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row("waiting", "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
     Row("waiting", "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
-    Row("waiting", "wait_timer", CLOSED, FAILED, MACHINE.give_up),
+    Row("waiting", "wait_timer", CLOSED, FAILED, fails(QueueFullError)),
     Row("waiting", "assigned", "connecting", FOUND, MACHINE.assigned),
     Row(QUEUED, f"{AUDIO} {EVENT}", f"{SAME} {CLOSED}", FAILED, MACHINE.keep),
     Row("connecting", "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),

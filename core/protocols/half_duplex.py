@@ -28,12 +28,14 @@ from core.protocols.events import MS_PER_S, Event, Received, Segment, SpeechEven
 from core.protocols.machine import (
     AHEAD_MAX_S,
     FAILURE,
+    TIMEOUT,
     AudioRateLimit,
     LiveLimits,
     LiveMachine,
     Reply,
     SessionIds,
     live_rows,
+    timer,
     warn,
 )
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
@@ -158,7 +160,8 @@ class HalfDuplexMachine(LiveMachine):
             recording_session_id=self._ids.recording_session_id,
             session_secret=self._ids.session_secret,
         )
-        return [Send(message), *self._wait_for_audio(event.at_s), *self._session_timer()]
+        session = timer(TimerName.SESSION, self._limits.max_session_s)
+        return [Send(message), *self._wait_for_audio(event.at_s), *session]
 
     # --- listening ---
 
@@ -182,15 +185,8 @@ class HalfDuplexMachine(LiveMachine):
         return [self._reply.add(event.chunk, event.at_s)]
 
     def turn_done(self, event: events.GenerateDone) -> list[Effect]:
-        message = messages.TurnDone(
-            turn_index=self._turn_index,
-            text=event.text,
-            interrupted=event.stopped,
-            elapsed_ms=self._elapsed_ms(event.at_s),
-            kv_cache_length=event.kv_tokens,
-            token_stats=event.token_stats,
-        )
-        limits, effects = self._limits, [*self._reply.last_chunk(), Send(message)]
+        effects = self._turn_done(event, event.at_s)
+        limits = self._limits
         room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
         effects += self._check_context(event.kv_tokens, *room)
         return effects if self.is_closed else [*effects, *self._listen_again(event.at_s)]
@@ -199,20 +195,26 @@ class HalfDuplexMachine(LiveMachine):
         """Undo the turn and continue; if it cannot be undone, end."""
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
-        message = messages.TurnDone(
-            turn_index=self._turn_index,
-            text=self._reply.text,
-            interrupted=True,
-            elapsed_ms=self._elapsed_ms(event.at_s),
-        )
-        undone: list[Effect] = [Rollback(), warn(event.error), *self._reply.last_chunk()]
-        return [*undone, Send(message), *self._listen_again(event.at_s)]
+        cut_short = events.GenerateDone(self._reply.text, stopped=True)
+        done = self._turn_done(cut_short, event.at_s)
+        return [Rollback(), warn(event.error), *done, *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         self._detection.speech_events.clear()
         return [Interrupt()]
 
     # --- helpers ---
+
+    def _turn_done(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
+        message = messages.TurnDone(
+            turn_index=self._turn_index,
+            text=end.text,
+            interrupted=end.stopped,
+            elapsed_ms=round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1),
+            kv_cache_length=end.kv_tokens,
+            token_stats=end.token_stats,
+        )
+        return [*self._reply.last_chunk(), Send(message)]
 
     def _take_speech_events(self, now_s: float) -> list[Effect]:
         """Report speech events up to a segment, which begins a reply."""
@@ -249,13 +251,8 @@ class HalfDuplexMachine(LiveMachine):
         self._since_s = max(now_s, self._reply.playback_end_s)
         return [StartTimer(TimerName.IDLE, self._since_s - now_s + self._timeout_s)]
 
-    def _elapsed_ms(self, now_s: float) -> float:
-        return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)
-
 
 BEGUN: Final = "listening generating"
-RUNNING: Final = f"waiting preparing {BEGUN}"
-TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 TURN_ENDS: Final = f"{SAME} listening {CLOSED}"
 NEXT: Final = (
     "Send(vad_state) StopTimer(idle) Send(generating) Generate ResetDetector StartTimer(idle)"
@@ -271,9 +268,6 @@ FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAI
 TABLE: Final = (
     Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row("preparing", "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row(f"preparing {BEGUN}", "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row("waiting preparing", "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row("waiting preparing", "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
     Row("listening", "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
     Row("listening", "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
     Row("listening", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
@@ -282,9 +276,8 @@ TABLE: Final = (
     Row("generating", "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
     Row("generating", "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
     Row("generating", "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
-    Row(BEGUN, "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
-    *live_rows(RUNNING, ENDS_OF_WORK),
+    *live_rows(BEGUN, ENDS_OF_WORK, "interrupt"),
 )
 """All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""
 

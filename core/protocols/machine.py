@@ -5,10 +5,10 @@ A machine requests engine work only while none is running, and `Release` exactly
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core import errors
 from core.errors import ErrorCode, OmniError
@@ -22,7 +22,6 @@ from core.protocols.effects import (
     Prefill,
     Release,
     Send,
-    ServerMessage,
     StartTimer,
     Step,
     WorkEffect,
@@ -71,6 +70,22 @@ class SessionIds:
 
 def warn(problem: OmniError) -> Send:
     return Send(WarningMessage.of(problem))
+
+
+def timer(name: TimerName, limit_s: float) -> list[Effect]:
+    """Return the start of a timer, unless its limit is 0, which is unlimited."""
+    return [StartTimer(name, limit_s)] if limit_s > 0 else []
+
+
+# Any: machines of the gateway and of the worker have effects of different types.
+def warns(problem: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+    """Return the action of a row that only warns."""
+    return lambda machine, event: [warn(problem(*text))]
+
+
+def fails(error: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+    """Return the action of a row that ends the session by an error."""
+    return lambda machine, event: machine.fail(error(*text))
 
 
 class TableMachine(Generic[PhaseT, EffectT]):
@@ -149,10 +164,10 @@ class SessionMachine(TableMachine[Phase, Effect]):
         self._is_cancelled = True
         return [Cancel()]
 
-    def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
+    def _end(self, *last: Effect, close: Close | None) -> list[Effect]:
         self._phase = Phase.CLOSED
         closing: list[Effect] = [] if close is None else [close]
-        return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
+        return [*self._cancel(), *last, Release(), *closing]
 
     def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
         if topic in self._warned:
@@ -174,7 +189,7 @@ class SessionMachine(TableMachine[Phase, Effect]):
     # --- common actions of all open phases ---
 
     def fail(self, error: OmniError) -> list[Effect]:
-        return self._end(ErrorMessage.of(error), close=Close(error.close_code, error.code))
+        return self._end(Send(ErrorMessage.of(error)), close=Close(error.close_code, error.code))
 
     def ignore(self, event: Event) -> list[Effect]:
         """Do nothing; the event is for observers."""
@@ -209,9 +224,6 @@ class SessionMachine(TableMachine[Phase, Effect]):
     def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
         return self.fail(event.error)
 
-    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
-        return self.fail(errors.ShuttingDownError())
-
 
 def common_rows(phases: str) -> tuple[Row, ...]:
     """Return the rows common to all protocols; `phases` are all but the last."""
@@ -221,7 +233,7 @@ def common_rows(phases: str) -> tuple[Row, ...]:
         Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", machine.reject),
         Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
         Row(phases, "disconnected", CLOSED, "Cancel Release", machine.leave),
-        Row(phases, "shutting_down", CLOSED, ENDING, machine.shut_down),
+        Row(phases, "shutting_down", CLOSED, ENDING, fails(errors.ShuttingDownError)),
     )
 
 
@@ -301,6 +313,7 @@ class LiveLimits:
     kv_reserve_tokens: int = 512
 
 
+TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 TIMEOUTS: Final = {
     TimerName.SESSION: "max_session",
     TimerName.PAUSE: "pause",
@@ -325,10 +338,6 @@ class LiveMachine(SessionMachine):
     def open(self, event: Event) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
-    def _session_timer(self) -> list[Effect]:
-        limit_s = self._limits.max_session_s
-        return [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
-
     def _not_allowed(self, event: Event) -> list[Effect]:
         # Audio may still be in flight when a session ends.
         return [] if self._phase is Phase.STOPPING else super()._not_allowed(event)
@@ -343,20 +352,11 @@ class LiveMachine(SessionMachine):
         """Answer `stop` and close; only `Release` waits for work that still runs."""
         session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
         message = self.stopped(session_id=session_id, recording_session_id=recording_id)
-        return self._end(message, close=Close())
-
-    def not_prepared(self, event: Event) -> list[Effect]:
-        return [warn(errors.NotPreparedError())]
+        return self._end(Send(message), close=Close())
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
         """Drop audio or a picture that came too early; warn once."""
         return self._warn_once("not_prepared", errors.NotPreparedError())
-
-    def already_prepared(self, event: Event) -> list[Effect]:
-        return [warn(errors.AlreadyPreparedError())]
-
-    def time_out(self, event: Event) -> list[Effect]:
-        return self.fail(errors.SessionTimeoutError("The session was not prepared in time."))
 
     def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
@@ -365,21 +365,27 @@ class LiveMachine(SessionMachine):
             "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
             "session_id": self._ids.session_id,
         }
-        return self._end(self.timed_out.model_validate(fields), close=Close())
+        return self._end(Send(self.timed_out.model_validate(fields)), close=Close())
 
 
-def live_rows(running: str, ends_of_work: str) -> tuple[Row, ...]:
+def live_rows(begun: str, ends_of_work: str, commands: str) -> tuple[Row, ...]:
     """Return the rows common to half and full duplex.
 
-    `running` are the phases in which `stop` applies, `ends_of_work` the events that may end running
-    work.
+    `begun` are the phases between `prepared` and `stop`, `ends_of_work` the events that may end
+    running work, `commands` the messages that require `prepared`.
     """
     machine = LiveMachine
     stopped = "Send(stopped) Release Close"
     stop = f"Cancel StartTimer(stopping) {stopped}"
+    running, early, warned = f"waiting preparing {begun}", "waiting preparing", "Send(warning)"
+    late = fails(errors.SessionTimeoutError, "The session was not prepared in time.")
     return (
         Row("waiting", "opened", SAME, "StartTimer(prepare)", machine.open),
-        Row("waiting", "prepare_timer", CLOSED, FAILURE, machine.time_out),
+        Row("waiting", "prepare_timer", CLOSED, FAILURE, late),
+        Row(f"preparing {begun}", "prepare", SAME, warned, warns(errors.AlreadyPreparedError)),
+        Row(early, commands, SAME, warned, warns(errors.NotPreparedError)),
+        Row(early, "audio_chunk", SAME, warned, machine.not_prepared_once),
+        Row(begun, "session_timer", CLOSED, TIMEOUT, machine.time_out_session),
         Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
         Row(running, "engine_failed", CLOSED, ENDING, machine.engine_failed),
         Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, stopped, machine.finish_stop),

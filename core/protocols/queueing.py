@@ -26,8 +26,8 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import Event, TimerName
-from core.protocols.machine import RECOVERABLE, TableMachine, warn
+from core.protocols.events import TimerName
+from core.protocols.machine import RECOVERABLE, TableMachine, fails, warn, warns
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
@@ -126,7 +126,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def refuse(self, event: events.QueueRefused) -> list[QueueEffect]:
         """Fail; the request has left the queue already."""
         self._phase = QueueingPhase.OPEN
-        return self._fail(event.error)
+        return self.fail(event.error)
 
     # --- with a worker ---
 
@@ -153,7 +153,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def worker_unreachable(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         """Queue again for another worker; this one has received nothing."""
         if self._moves == self._limits.max_moves:
-            return self._fail(event.error)
+            return self.fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
         history = self._held[0].text if self._queues_per_turn else None
@@ -161,7 +161,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         return [*self._begin_waiting(), *effects, again]
 
     def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
-        return self._fail(event.error)
+        return self.fail(event.error)
 
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
@@ -190,22 +190,13 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
-    def time_out(self, event: events.TimerFired) -> list[QueueEffect]:
-        return self._fail(errors.SessionTimeoutError())
-
     def reject(self, event: events.Rejected) -> list[QueueEffect]:
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
-        return self._fail(event.error)
-
-    def unknown(self, event: Event) -> list[QueueEffect]:
-        return [warn(errors.UnknownTypeError())]
+        return self.fail(event.error)
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
-
-    def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
-        return self._fail(errors.ShuttingDownError())
 
     # --- helpers ---
 
@@ -240,7 +231,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         self._held.clear()
         return effects if close is None else [*effects, close]
 
-    def _fail(self, error: OmniError) -> list[QueueEffect]:
+    def fail(self, error: OmniError) -> list[QueueEffect]:
         close = Close(error.close_code, error.code)
         return [Send(ErrorMessage.of(error)), *self._end(close, is_clean=False)]
 
@@ -261,8 +252,8 @@ REJECTED: Final = f"Send(warning) Send(error) {RELEASE} Close"
 TABLE: Final = (
     Row("open", "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
     Row("open", "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
-    Row("open", "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
-    Row("open", "other", SAME, "Send(warning)", MACHINE.unknown),
+    Row("open", "idle_timer", CLOSED, "Send(error) Close", fails(errors.SessionTimeoutError)),
+    Row("open", "other", SAME, "Send(warning)", warns(errors.UnknownTypeError)),
     Row("open", "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
     Row("waiting", "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
     Row("waiting", "position_changed", SAME, MOVED_UP, MACHINE.position_changed),
@@ -272,7 +263,7 @@ TABLE: Final = (
     Row(f"open {CLOSED}", "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     Row(QUEUED, "prefill generate", SAME, "Send(warning)", MACHINE.out_of_order),
-    Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
+    Row(QUEUED, "other", SAME, "Send(warning)", warns(errors.UnknownTypeError)),
     Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
     Row(f"open {QUEUED}", "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
     Row("connecting", "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
@@ -282,7 +273,7 @@ TABLE: Final = (
     Row("connecting relaying", "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
-    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
+    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, fails(errors.ShuttingDownError)),
 )
 """All transitions of the gateway's side; messages are relayed unread."""
 

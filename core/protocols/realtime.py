@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
 from core.protocols import events, openai_events
-from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
+from core.protocols.effects import Effect, ScoreSpeech, StopTimer
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.machine import SessionMachine
+from core.protocols.machine import SessionMachine, timer
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
@@ -32,13 +32,11 @@ class RealtimeMachine(ResponseMachine):
 
     def open(self, event: events.Opened) -> list[Effect]:
         self._choose_engine()
-        limit_s = self._limits.max_session_s
-        timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
         conversation = {"id": self._start.conversation_id, "object": "realtime.conversation"}
         return [
             *self._event("session.created", session=self._wire()),
             *self._event("conversation.created", conversation=conversation),
-            *timer,
+            *timer(TimerName.SESSION, self._limits.max_session_s),
         ]
 
     def update(self, event: Received[SessionUpdate]) -> list[Effect]:

@@ -125,6 +125,5 @@ class RealtimeBase(SessionMachine):
         return self._close_with(sent, error.close_code)
 
     def _close_with(self, sent: RealtimeEvent, code: CloseCode) -> list[Effect]:
-        last = self._send(sent)
-        *halt, release, close = self._end(close=Close(code, sent.fields["error"]["code"]))
-        return [*halt, *last, release, close]
+        close = Close(code, sent.fields["error"]["code"])
+        return self._end(*self._send(sent), close=close)

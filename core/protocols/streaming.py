@@ -23,7 +23,15 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
+from core.protocols.machine import (
+    ENDING,
+    FAILURE,
+    Reply,
+    SessionIds,
+    SessionMachine,
+    common_rows,
+    fails,
+)
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import streaming as messages
 from core.schemas.common import TokenStats
@@ -192,9 +200,6 @@ class StreamingMachine(SessionMachine):
         undo: list[Effect] = [Rollback()] if self._turn.prefills else []
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]
 
-    def time_out(self, event: events.TimerFired) -> list[Effect]:
-        return self.fail(SessionTimeoutError())
-
     # --- helpers ---
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
@@ -253,7 +258,7 @@ TABLE: Final = (
     Row("generating", STOP, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
     Row("cancelling", STOP, SAME, "", MACHINE.ignore),
     Row("cancelling", ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
-    Row("open ready", "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row("open ready", "idle_timer", CLOSED, FAILURE, fails(SessionTimeoutError)),
     Row(OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
     Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(OPEN),

@@ -7,7 +7,7 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -75,30 +75,22 @@ class PrefetchPlan:
     def __init__(self, max_new: int) -> None:
         self.is_prefetching = False
         self._max_new = self._left = max_new
-        self._asked: tuple[Frame, ...] = ()  # neither taken by a unit nor dropped since
+        self._asked: list[Frame] = []  # neither taken by a unit nor dropped since
 
-    def next_prefetch(self, waiting: Iterable[Frame]) -> list[Effect]:
+    def next_prefetch(self, waiting: Sequence[Frame]) -> list[Effect]:
         """Start the next prefetch if there is anything to encode or drop."""
-        if self.is_prefetching:
+        new = tuple(frame for frame in waiting if frame not in self._asked)[: self._left]
+        gone = tuple(frame for frame in self._asked if frame not in waiting)
+        if self.is_prefetching or not (new or gone):
             return []
-        now = tuple(waiting)
-        new, gone = _without(now, self._asked), _without(self._asked, now)
-        prefetch = Prefetch(new[: self._left], gone)
-        if not prefetch.frames and not prefetch.dropped:
-            return []
-        self._asked = (*_without(self._asked, gone), *prefetch.frames)
-        self._left -= len(prefetch.frames)
+        self._asked = [*(frame for frame in self._asked if frame in waiting), *new]
+        self._left -= len(new)
         self.is_prefetching = True
-        return [prefetch]
+        return [Prefetch(new, gone)]
 
-    def taken(self, frames: Iterable[Frame]) -> None:
-        self._asked = _without(self._asked, frames)
+    def taken(self, frames: Sequence[Frame]) -> None:
+        self._asked = [frame for frame in self._asked if frame not in frames]
         self._left = self._max_new
-
-
-def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, ...]:
-    excluded = frozenset(others)
-    return tuple(frame for frame in frames if frame not in excluded)
 
 
 class UnitInput:
@@ -116,12 +108,6 @@ class UnitInput:
         self._detecting: WaitingChunk | None = None
         self._dropped = dict.fromkeys(DROPPED, 0)
         self._warned: set[ErrorCode] = set()  # since the last unit began
-
-    @property
-    def loose_frames(self) -> list[Frame]:
-        """Waiting pictures that were sent as messages of their own, oldest first."""
-        given = (frame for entry in self._waiting for frame in entry.frames)
-        return [*(frame for frame in given if frame.is_separate), *self.held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
         """Add a chunk; return the warnings."""
@@ -165,8 +151,10 @@ class UnitInput:
         self._detecting = None
 
     def prefetch(self) -> list[Effect]:
-        """Prefetch waiting pictures within the budget, unless a prefetch is running."""
-        return self.prefetch_plan.next_prefetch(self.loose_frames)
+        """Prefetch waiting pictures that were sent as messages of their own, oldest first."""
+        given = (frame for entry in self._waiting for frame in entry.frames)
+        loose = [*(frame for frame in given if frame.is_separate), *self.held]
+        return self.prefetch_plan.next_prefetch(loose)
 
     def take(self, now_s: float) -> tuple[list[Effect], WaitingChunk | None]:
         """Remove and return the oldest chunk if it waits neither for a picture nor for detection.

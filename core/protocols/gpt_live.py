@@ -25,9 +25,8 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import Event, Received, TimerName
-from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds, TableMachine
-from core.protocols.paced_session import LATE_MAX_S, PacedSession
+from core.protocols.paced_session import LATE_MAX_S, Closing, LiveEvents, LiveNames, PacedSession
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
@@ -210,12 +209,12 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
         units = self._units
-        effects = units.handle(event)
+        appended, effects = units.rebase.going_in, units.handle(event)
         sent = [
             self._events.acknowledged(
                 f"{words.purpose}.appended", words.event_id, units.input.received_ms
             )
-            for words in units.rebase.take_done()
+            for words in appended
         ]
         return [*sent, *self._translated([*effects, *units.advance(event.at_s)])]
 

@@ -30,6 +30,7 @@ from core.protocols.events import TimerName
 from core.protocols.machine import RECOVERABLE, TableMachine, fails, warn, warns
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
 
@@ -278,3 +279,116 @@ TABLE: Final = (
 """All transitions of the gateway's side; messages are relayed unread."""
 
 QueueingMachine.rows = index_rows(TABLE)
+
+
+# --- sockets of OpenAI's protocols, which have no queue ---
+
+AUDIO: Final = "audio"
+"""Kind of an event with audio."""
+EVENT: Final = "event"
+"""Kind of any other event."""
+
+RECONNECT_S: Final = 1.0
+"""Ours: by then the worker of a client that ends a session and begins another is free again."""
+
+
+@dataclass(frozen=True)
+class WaitLimits:
+    """How long a client may wait, and how many of its events are held meanwhile.
+
+    Attributes:
+        max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
+            clients' own limits are 10 s.
+        max_events: events held; one more ends the connection. The oldest audio is dropped first.
+        max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
+        max_chars: length of all events held; more ends the connection. Ours: the longest event.
+    """
+
+    max_wait_s: float = 8.0
+    max_events: int = 64
+    max_audio_chars: int = MIB
+    max_chars: int = EVENT_LIMIT_BYTES
+
+
+class EventQueueingMachine(QueueingMachine):
+    """State machine of a socket whose wait is limited.
+
+    Only clients that request it are sent their position. Events that arrive meanwhile are held for
+    the worker, in order.
+    """
+
+    waiting_timer = TimerName.WAIT
+
+    def __init__(
+        self,
+        session_id: str,
+        request_type: RequestType,
+        limits: QueueingLimits | None = None,
+        wait: WaitLimits | None = None,
+        first: str | None = None,
+        *,
+        order: int | None = None,
+    ) -> None:
+        """`first` is sent to the worker before all other events."""
+        super().__init__(session_id, request_type, limits, order=order)
+        self._wait = wait or WaitLimits()
+        self._held = [] if first is None else [events.RawMessage(EVENT, first)]
+
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
+        effects = super().enqueued(event)
+        if event.position.estimated_wait_s <= self._wait.max_wait_s:
+            return effects
+        return [*effects, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
+
+    def keep(self, event: events.RawMessage) -> list[QueueEffect]:
+        self._held.append(event)
+        audio = [kept for kept in self._held if kept.kind == AUDIO]
+        audio_chars = sum(len(kept.text) for kept in audio)
+        while audio and (
+            audio_chars > self._wait.max_audio_chars or len(self._held) > self._wait.max_events
+        ):
+            oldest = audio.pop(0)
+            self._held.remove(oldest)
+            audio_chars -= len(oldest.text)
+        chars = sum(len(kept.text) for kept in self._held)
+        if len(self._held) > self._wait.max_events or chars > self._wait.max_chars:
+            text = "Too many events came before the session began."
+            return self.fail(errors.QueueFullError(text))
+        return []
+
+    def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
+        """Report an invalid event; the session continues unless it is too big."""
+        problem, is_too_big = event.error, isinstance(event.error, errors.TooBigError)
+        if isinstance(problem, errors.BadPayloadError) and not is_too_big:
+            return [warn(problem)]
+        return self.fail(problem)
+
+    def _begin_waiting(self) -> list[QueueEffect]:
+        timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
+        return [*super()._begin_waiting(), timer]
+
+    def _next_update(self) -> list[QueueEffect]:
+        return []
+
+
+EVENTS: Final = EventQueueingMachine
+WARNED: Final = f"Send(warning) {FAILED}"
+AS_BEFORE: Final = frozenset(
+    "queue_refused worker_connected worker_closed worker_failed disconnected shutting_down".split()
+)
+EVENT_FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
+AWAY: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
+
+EVENT_TABLE: Final = (
+    Row("open", "opened", "waiting", "StartTimer(wait) Enqueue", EVENTS.open),
+    *(row for row in TABLE if row.events in AS_BEFORE),
+    Row(CLOSED, "assigned", SAME, "ReleaseWorker", EVENTS.assigned_too_late),
+    Row("waiting", "enqueued", SAME, "Send(queued) StartTimer(wait)", EVENTS.enqueued),
+    Row("waiting", "position_changed", SAME, "Send(queue_update)", EVENTS.position_changed),
+    Row("waiting", "wait_timer", CLOSED, FAILED, fails(errors.QueueFullError)),
+    Row("waiting", "assigned", "connecting", EVENT_FOUND, EVENTS.assigned),
+    Row(QUEUED, f"{AUDIO} {EVENT}", f"{SAME} {CLOSED}", FAILED, EVENTS.keep),
+    Row("connecting", "worker_unreachable", f"waiting {CLOSED}", AWAY, EVENTS.worker_unreachable),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, EVENTS.refuse_event),
+)
+EventQueueingMachine.rows = index_rows(EVENT_TABLE)

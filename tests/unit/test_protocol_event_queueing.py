@@ -6,13 +6,6 @@ from typing import Any
 
 from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
 from core.protocols.effects import Close, Enqueue, Forward, QueueEffect, Send, StartTimer, label
-from core.protocols.event_queueing import (
-    AUDIO,
-    EVENT,
-    EVENT_TABLE,
-    EventQueueingMachine,
-    WaitLimits,
-)
 from core.protocols.events import (
     Assigned,
     Disconnected,
@@ -26,6 +19,13 @@ from core.protocols.events import (
     TimerName,
     WorkerConnected,
     WorkerUnreachable,
+)
+from core.protocols.queueing import (
+    AUDIO,
+    EVENT,
+    EVENT_TABLE,
+    EventQueueingMachine,
+    WaitLimits,
 )
 from core.protocols.tables import SAME
 from core.schemas.queue import (

@@ -47,7 +47,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
         self.may_record = True
-        self._units = PacedSession(ids, limits, count)
+        self.units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._transcribes = live.transcribes
@@ -59,19 +59,14 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     @property
     def phase(self) -> Phase:
-        return self._units.machine.phase
+        return self.units.machine.phase
 
     @property
     def status(self) -> WorkerStatus:
-        return self._units.machine.status
-
-    @property
-    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """Events and effects of the duplex machine during the last event, for observers."""
-        return tuple(self._units.seen)
+        return self.units.machine.status
 
     def handle(self, event: Event) -> list[Effect]:
-        self._units.seen.clear()
+        self.units.seen.clear()
         if isinstance(event, Received):
             self._last_event_s = event.at_s
         return super().handle(event)
@@ -90,11 +85,11 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         )
         said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
         audio_format = settings.audio.format
-        return self._translated(self._units.prepare(first, audio_format, said, event.at_s))
+        return self._translated(self.units.prepare(first, audio_format, said, event.at_s))
 
     def started(self, event: events.PrefillDone) -> list[Effect]:
-        effects = self._translated(self._units.handle(event))
-        self._units.begin(event.at_s)
+        effects = self._translated(self.units.handle(event))
+        self.units.begin(event.at_s)
         self._usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
@@ -108,20 +103,20 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
     def not_started(self, event: events.TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
-            for effect in self._translated(self._units.handle(event))
+            for effect in self._translated(self.units.handle(event))
         ]
 
     # --- client events ---
 
     def append_audio(self, event: Received[messages.AudioReceived]) -> list[Effect]:
-        return self._translated(self._units.append_audio(event.message.samples, event.at_s))
+        return self._translated(self.units.append_audio(event.message.samples, event.at_s))
 
     def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
         frame = duplex.VideoFrame(frame=event.message.image)
-        return self._translated(self._units.handle(Received(frame, at_s=event.at_s)))
+        return self._translated(self.units.handle(Received(frame, at_s=event.at_s)))
 
     def mute(self, event: Received[Any]) -> list[Effect]:
-        is_muted = self._units.input.is_muted = event.kind.endswith(".mute")
+        is_muted = self.units.input.is_muted = event.kind.endswith(".mute")
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
         return [self._events.acknowledged(done, event.message.event_id)]
 
@@ -135,18 +130,18 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]
-        if not self._units.rebase.has_room(words):
+        if not self.units.rebase.has_room(words):
             text = "'content' finds no room: too much was appended to this session."
             return [self._error(event, "content_too_long", text, "content")]
-        if self._units.fixture is not None and words.purpose is Append.COMMENTARY:
+        if self.units.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
-        self._units.rebase.append(words)
-        return self._translated(self._units.advance(event.at_s))
+        self.units.rebase.append(words)
+        return self._translated(self.units.advance(event.at_s))
 
     def play(self, event: Received[messages.Fixture]) -> list[Effect]:
-        if self._units.fixture is not None:
+        if self.units.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._translated(self._units.play(event.message, event.at_s))
+        effects = self._translated(self.units.play(event.message, event.at_s))
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
@@ -169,12 +164,12 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Event) -> list[Effect]:
-        return self._translated(self._units.handle(Received(Stop(), at_s=event.at_s)))
+        return self._translated(self.units.handle(Received(Stop(), at_s=event.at_s)))
 
     # --- clock ---
 
     def tick(self, event: events.TimerFired) -> list[Effect]:
-        units, at_s = self._units, event.at_s
+        units, at_s = self.units, event.at_s
         if units.sender.is_too_late(at_s):
             return self._translated(units.machine.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
@@ -196,19 +191,19 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def wait_for_client(self, event: events.ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
-        self._units.is_paused = event.is_away
+        self.units.is_paused = event.is_away
         if event.is_away:
             return [StopTimer(TimerName.PACE)]
-        self._units.begin(event.at_s)
+        self.units.begin(event.at_s)
         return self._restart_clock(event.at_s)
 
     # --- engine events ---
 
     def detected(self, event: events.Detected) -> list[Effect]:
-        return self._translated(self._units.detected(event))
+        return self._translated(self.units.detected(event))
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
-        units = self._units
+        units = self.units
         appended, effects = units.rebase.going_in, units.handle(event)
         sent = [
             self._events.acknowledged(
@@ -219,8 +214,8 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return [*sent, *self._translated([*effects, *units.advance(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
-        effects = self._translated(self._units.handle(event))
-        return [*effects, *self._translated(self._units.advance(event.at_s))]
+        effects = self._translated(self.units.handle(event))
+        return [*effects, *self._translated(self.units.advance(event.at_s))]
 
     def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
@@ -229,7 +224,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
         effects = self.tick(events.TimerFired(TimerName.PACE, at_s=at_s))
-        return [*effects, *self._translated(self._units.advance(at_s))]
+        return [*effects, *self._translated(self.units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
         """Return the client's effects for those of the duplex machine."""
@@ -240,7 +235,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
                     wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
                     translated.append(Prefill(prompt.model_copy(update=wanted)))
                 case Step():
-                    translated.append(replace(effect, client_format=self._units.format))
+                    translated.append(replace(effect, client_format=self.units.format))
                 case Send(message):
                     translated += self._translated_message(message)
                 case _:
@@ -248,13 +243,13 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return translated
 
     def _translated_message(self, message: ServerMessage) -> list[Effect]:
-        live, received_ms = self._events, self._units.input.received_ms
+        live, received_ms = self._events, self.units.input.received_ms
         match message:
             case duplex.Prepared():
                 start_id, self._start_id = self._start_id, None
                 return [live.session("started", start_id), *live.notes()]
             case duplex.ResultPart() | duplex.Result() as unit:
-                self._units.put(unit)
+                self.units.put(unit)
                 return []
             case duplex.Interrupted():
                 return []
@@ -277,7 +272,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def _too_long(self, error: ErrorMessage) -> Effect:
         """Return why the context is full: the prompt, whose instructions are unbounded, or talk."""
-        if not self._units.machine.is_preparing:
+        if not self.units.machine.is_preparing:
             return self._events.failed(error)
         text = (
             "'session.instructions', with all that was appended to them, exceed the context of "

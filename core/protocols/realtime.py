@@ -97,8 +97,8 @@ class RealtimeMachine(ResponseMachine):
                 if opened := audio.segmenter.process_partial(levels, rules):
                     effects += self._speech_began(opened.start_ms, event.at_s)
         if self._state.is_live:
-            self._units.input.append(event.samples, event.at_s)
-            effects += [] if self._units.waits_for_audio else self._continue()
+            self.units.input.append(event.samples, event.at_s)
+            effects += [] if self.units.waits_for_audio else self._continue()
         return [*effects, *self._score_next()]
 
     def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:

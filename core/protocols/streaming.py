@@ -65,17 +65,11 @@ class Turn:
     began_s: float = 0.0
     reply: Reply = field(default_factory=Reply)
     prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
-    prefills: int = 0
     cached_tokens: int | None = None
     input_tokens: int = 0
     # Speech whose transcript `done` follows, as the worker is released then.
     untranscribed: list[messages.WorkerPrefill] = field(default_factory=list)
     end: events.GenerateDone | None = None  # held back until then
-
-    def add(self, done: events.PrefillDone) -> None:
-        if self.cached_tokens is None:
-            self.cached_tokens = done.cached_tokens
-        self.input_tokens += done.input_tokens
 
     def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
         return TokenStats(
@@ -121,9 +115,12 @@ class StreamingMachine(SessionMachine):
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         """Report the prefill; begin the next queued one, else wait for `generate`."""
-        self._turn.add(event)
-        if self._turn.prefill is not None and self._turn.prefill.speech:
-            self._turn.untranscribed.append(self._turn.prefill)
+        turn = self._turn
+        if turn.cached_tokens is None:
+            turn.cached_tokens = event.cached_tokens
+        turn.input_tokens += event.input_tokens
+        if turn.prefill is not None and turn.prefill.speech:
+            turn.untranscribed.append(turn.prefill)
         message = messages.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
@@ -197,16 +194,15 @@ class StreamingMachine(SessionMachine):
 
     def cancel_turn(self, event: Event) -> list[Effect]:
         stats = self._turn.stats(0, 0)
-        undo: list[Effect] = [Rollback()] if self._turn.prefills else []
+        undo: list[Effect] = [Rollback()] if self._turn.prefill else []
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]
 
     # --- helpers ---
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
         self._phase = Phase.PREFILLING
-        self._turn.prefill = message
-        self._turn.prefills += 1
-        return [self._begin(Prefill(message, is_first=self._turn.prefills == 1))]
+        is_first, self._turn.prefill = self._turn.prefill is None, message
+        return [self._begin(Prefill(message, is_first=is_first))]
 
     def _end_reply(self, now_s: float) -> list[Effect]:
         end = self._turn.end

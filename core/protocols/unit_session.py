@@ -173,10 +173,10 @@ class RealtimeUnitSession(UnitSession):
         is_asked = self.rebase.is_stale or self.rebase.wants_speech
         return self.has_begun and not is_asked and not self.input.has_unit
 
-    def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
+    def begin(self, at_s: float) -> list[Effect]:
         self.has_begun = True
         self.input.begin(at_s)
-        effects = self.handle(Received(first, at_s=at_s))
+        effects = self.handle(Received(self.rebase.first, at_s=at_s))
         while self._pictures:
             effects += self.add_picture(self._pictures.popleft(), at_s)
         return effects
@@ -189,7 +189,7 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Set the prompt of the next restart: settings and conversation."""
+        """Set the next prompt: settings and conversation."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:

@@ -36,8 +36,6 @@ class ChatLimits:
 
 
 class ChatMachine(SessionMachine):
-    """State machine of one `/ws/chat` connection."""
-
     busy_status = WorkerStatus.BUSY_CHAT
 
     def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:

@@ -48,8 +48,6 @@ from core.schemas.worker import WorkerStatus
 
 
 class DuplexMachine(LiveMachine):
-    """State machine of one `/ws/duplex` session."""
-
     busy_status = WorkerStatus.DUPLEX_ACTIVE
     stopped = messages.Stopped
     timed_out = messages.Timeout
@@ -180,12 +178,12 @@ class DuplexMachine(LiveMachine):
             return [warn(errors.BadPayloadError("'text' is empty."))]
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
-            return [warn(errors.TooBigError(problem))]
-        if not self.rebase.type(text, must_speak=event.message.force_speak):
+        elif not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
-            return [warn(errors.TooBigError(problem))]
-        received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
+        else:
+            received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+            return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
+        return [warn(errors.TooBigError(problem))]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         if event.text:
@@ -249,8 +247,6 @@ class DuplexMachine(LiveMachine):
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
-
-    # --- helpers ---
 
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)

@@ -37,8 +37,6 @@ class Append(StrEnum):
 
 @dataclass(frozen=True)
 class Appended:
-    """Text appended during a session."""
-
     purpose: Append
     text: str
     event_id: str | None = None  # of the client's event, echoed once the prompt contains the text

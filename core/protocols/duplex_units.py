@@ -260,8 +260,6 @@ CountTokens = Callable[[str], int]
 
 
 class Speaker(StrEnum):
-    """Speaker of a line of the conversation."""
-
     USER = "User"
     ASSISTANT = "Assistant"
     DEVELOPER = "Note"

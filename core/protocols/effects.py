@@ -31,8 +31,6 @@ ServerMessage = (
 
 
 class Send(Frozen):
-    """Send a message to the client."""
-
     message: ServerMessage
 
 

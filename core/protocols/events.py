@@ -83,10 +83,14 @@ class Received(Generic[MessageT], Event):
     kind = property(attrgetter("message.type"))
 
 
-class Rejected(Event):
-    """A client message that cannot be parsed or is too big."""
+class Failure(Event):
+    """Base of the events that carry an error."""
 
     error: OmniError
+
+
+class Rejected(Failure):
+    """A client message that cannot be parsed or is too big."""
 
 
 class Disconnected(Event):
@@ -119,10 +123,8 @@ class ShuttingDown(Event):
     """The process is about to exit."""
 
 
-class EngineFailed(Event):
+class EngineFailed(Failure):
     """The engine cannot continue with this session."""
-
-    error: OmniError
 
 
 class EngineWarning(Event):
@@ -246,10 +248,9 @@ class GenerateDone(Event):
     kv_tokens: int = 0  # tokens in the KV cache
 
 
-class TurnFailed(Event):
+class TurnFailed(Failure):
     """End of `Generate` or of a turn's `Prefill`: the turn failed; the session may continue."""
 
-    error: OmniError
     can_rollback: bool = False
 
 
@@ -275,10 +276,8 @@ class PositionChanged(Enqueued):
     """The position or the estimate changed, or was requested."""
 
 
-class QueueRefused(Event):
+class QueueRefused(Failure):
     """The queue is full, there is no worker, or the ticket was cancelled."""
-
-    error: OmniError
 
 
 class Assigned(Event):
@@ -292,17 +291,14 @@ class WorkerConnected(Event):
     """The socket to the worker is open."""
 
 
-class WorkerUnreachable(Event):
+class WorkerUnreachable(Failure):
     """The worker cannot be reached, but another can; `order` was the request's position."""
 
-    error: OmniError
     order: int | None = None
 
 
-class WorkerFailed(Event):
+class WorkerFailed(Failure):
     """The worker cannot be reached, or its socket broke before its last message."""
-
-    error: OmniError
 
 
 class WorkerClosed(Event):

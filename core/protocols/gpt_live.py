@@ -41,8 +41,6 @@ IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
 class GptLiveMachine(TableMachine[Phase, Effect]):
-    """State machine of one `/v1/live/sessions` socket."""
-
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
@@ -152,7 +150,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return [self._events.session("updated", event.message.event_id)]
 
     def not_offered(self, event: Received[Any]) -> list[Effect]:
-        """Refuse an event that requires a delegation."""
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
@@ -219,8 +216,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
-
-    # --- helpers ---
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
         effects = self.tick(events.TimerFired(TimerName.PACE, at_s=at_s))

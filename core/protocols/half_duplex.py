@@ -129,8 +129,6 @@ class DetectionQueue:
 
 
 class HalfDuplexMachine(LiveMachine):
-    """State machine of one `/ws/half_duplex` session."""
-
     busy_status = WorkerStatus.BUSY_HALF_DUPLEX
     stopped = messages.Stopped
     timed_out = messages.Timeout
@@ -202,8 +200,6 @@ class HalfDuplexMachine(LiveMachine):
     def interrupt(self, event: Event) -> list[Effect]:
         self._detection.speech_events.clear()
         return [Interrupt()]
-
-    # --- helpers ---
 
     def _turn_done(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
         message = messages.TurnDone(

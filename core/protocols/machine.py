@@ -108,7 +108,6 @@ class TableMachine(Generic[PhaseT, EffectT]):
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _not_allowed(self, event: Event) -> list[EffectT]:
-        """Handle an event without a row."""
         return []
 
 
@@ -130,7 +129,6 @@ class SessionMachine(TableMachine[Phase, Effect]):
 
     @property
     def status(self) -> WorkerStatus:
-        """Worker status that results from this session."""
         return WorkerStatus.IDLE if self.is_closed else self.busy_status
 
     def handle(self, event: Event) -> list[Effect]:

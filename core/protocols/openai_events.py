@@ -36,8 +36,6 @@ SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One event of OpenAI's protocols."""
-
     type: str
     fields: Json = field(default_factory=dict, repr=False)
 
@@ -46,8 +44,6 @@ class ServerEvent:
 
 
 class RealtimeEvent(ServerEvent):
-    """One event of the Realtime protocol."""
-
     @property
     def family(self) -> str:
         """The type up to the first dot, as in transition tables."""

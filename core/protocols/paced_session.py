@@ -45,8 +45,6 @@ HOLD_AGAIN_S: Final = 2.0
 
 
 class Piece(NamedTuple):
-    """A piece of output."""
-
     samples: bytes  # in the client's format: `PIECE_MS` of audio, or `SILENCE_MS` of silence
     text: str  # spoken in it
     start_ms: int  # from the beginning of the session
@@ -140,8 +138,6 @@ class PacedSender:
 
 
 class PacedSession(UnitSession):
-    """A duplex session with paced output."""
-
     def __init__(self, ids: SessionIds, limits: DuplexLimits, count: CountTokens) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(ids, limits, count, detects=True)
@@ -243,8 +239,6 @@ class PacedSession(UnitSession):
         fixture, self.fixture = self.fixture, None
         return fixture
 
-    # --- helpers ---
-
     def _feed(self, at_s: float) -> list[Effect]:
         """Pass complete units to the duplex machine, unless a restart comes first."""
         if self.machine.is_preparing:
@@ -275,8 +269,6 @@ Closing = Literal["close_requested", "expired", "connection_lost"]
 
 @dataclass(frozen=True)
 class LiveNames:
-    """Facts of a session that its events report."""
-
     session_id: str
     model: str  # the served model's id
     event_prefix: str = ""  # of event ids

@@ -35,8 +35,6 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, Req
 
 
 class QueueingPhase(StrEnum):
-    """Phase of a client's socket at the gateway."""
-
     OPEN = "open"  # not accepted yet, or between turns
     WAITING = "waiting"
     CONNECTING = "connecting"
@@ -198,8 +196,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
-
-    # --- helpers ---
 
     def _begin_waiting(self) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING

@@ -26,8 +26,6 @@ TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
 class RealtimeMachine(ResponseMachine):
-    """State machine of one Realtime session."""
-
     # --- session ---
 
     def open(self, event: events.Opened) -> list[Effect]:
@@ -178,7 +176,6 @@ class RealtimeMachine(ResponseMachine):
         return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
     def truncate_item(self, event: Received[ItemTruncate]) -> list[Effect]:
-        """Truncate a reply to the audio that was played."""
         message = event.message
         item, active = self._store.get(message.item_id), self._active
         if item is None:
@@ -224,8 +221,6 @@ class RealtimeMachine(ResponseMachine):
     def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
         sent = openai_events.error("shutting_down", "The server is shutting down.")
         return self._close_with(sent, CloseCode.SHUTDOWN)
-
-    # --- helpers ---
 
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")

@@ -22,8 +22,6 @@ from core.schemas.worker import WorkerStatus
 
 @dataclass(frozen=True)
 class RealtimeStart:
-    """Initial parameters of a session."""
-
     model: str  # the served model's id, echoed
     instructions: str  # default system prompt
     new_id: NewId  # `new_id("item")` begins with `item_`

@@ -86,8 +86,6 @@ class Content:
 
 @dataclass(frozen=True)
 class Item:
-    """An item of the conversation."""
-
     id: str
     kind: str = "message"  # message, function_call or function_call_output
     role: Role | None = None  # of a message

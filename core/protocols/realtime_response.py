@@ -29,8 +29,6 @@ NOTHING: Final = [(0, 0)]  # characters and bytes
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a response ended."""
-
     status: Status = "completed"
     reason: str = ""  # of a cancelled or incomplete response
     code: str = ""  # of a failed response
@@ -222,7 +220,6 @@ class Response:
         return {"type": "text", "text": text}
 
     def _event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
-        """Return an event about the open item."""
         assert self._open is not None
         item, index = self._open.item, self._open.index
         where = {"response_id": self.id, "item_id": item.id, "output_index": index}

@@ -70,8 +70,6 @@ class _State:
 
 
 class ResponseMachine(RealtimeBase):
-    """The part of the Realtime machine that manages responses."""
-
     def __init__(
         self,
         ids: SessionIds,

@@ -42,8 +42,6 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """All settings of a session."""
-
     output: OutputConfig
     input_format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
     # None: the client ends turns.

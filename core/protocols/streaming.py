@@ -81,8 +81,6 @@ class Turn:
 
 
 class StreamingMachine(SessionMachine):
-    """State machine of one worker-side `/ws/streaming` socket."""
-
     busy_status = WorkerStatus.BUSY_STREAMING
 
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
@@ -196,8 +194,6 @@ class StreamingMachine(SessionMachine):
         stats = self._turn.stats(0, 0)
         undo: list[Effect] = [Rollback()] if self._turn.prefill else []
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]
-
-    # --- helpers ---
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
         self._phase = Phase.PREFILLING

@@ -110,8 +110,6 @@ class InputAudioBuffer:
 
 
 class UnitSession:
-    """Base of sessions over the duplex machine."""
-
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
@@ -151,8 +149,6 @@ class UnitSession:
 
 
 class RealtimeUnitSession(UnitSession):
-    """Duplex session behind a Realtime session."""
-
     def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
             max_session_s=0.0,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from core.errors import GenerationFailedError, WorkerBusyError
-from core.protocols.chat import TABLE, ChatMachine
 from core.protocols.events import (
     ChunkReady,
     Disconnected,
@@ -23,6 +22,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import SessionIds
+from core.protocols.streaming import CHAT_TABLE, ChatMachine
 from core.protocols.tables import Phase
 from core.schemas import chat
 from core.schemas.chat import ChatChunk, ChatDone
@@ -40,7 +40,7 @@ DONE = GenerateDone("Hello", token_stats=TokenStats(generated_tokens=1))
 
 
 def scene() -> Scene:
-    made = Scene(ChatMachine(SessionIds("s", "chat_x")), TABLE, ADAPTER)
+    made = Scene(ChatMachine(SessionIds("s", "chat_x")), CHAT_TABLE, ADAPTER)
     made.tell(Opened())
     return made
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 from core.protocols import (
-    chat,
     duplex,
     duplex_units,
     gpt_live,
@@ -118,7 +117,9 @@ MACHINES: Final[Mapping[str, Machine]] = {
         "`Step` and its `Finalize`, one at a time.",
     ),
     "chat": Machine(
-        chat.TABLE, chat.ChatLimits, "The worker's part, from the request to the end of its reply."
+        streaming.CHAT_TABLE,
+        streaming.ChatLimits,
+        "The worker's part, from the request to the end of its reply.",
     ),
     "live": Machine(
         gpt_live.TABLE,

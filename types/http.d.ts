@@ -370,7 +370,7 @@ declare namespace Http {
     running_tasks: Array<RunningTaskInfo>; // Requests being served.
   };
 
-  /** QueueingPhase */
+  /** Phase of a client's socket at the gateway. */
   type QueueingPhase = "open" | "waiting" | "connecting" | "relaying" | "closed";
 
   /** A page of the list, and totals of all recordings. */

@@ -35,6 +35,8 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, Req
 
 
 class QueueingPhase(StrEnum):
+    """Phase of a client's socket at the gateway."""
+
     OPEN = "open"  # not accepted yet, or between turns
     WAITING = "waiting"
     CONNECTING = "connecting"

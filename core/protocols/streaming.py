@@ -1,6 +1,6 @@
-"""Turn-based chat between a gateway and a worker: prefill and generate, repeatedly.
+"""Chat by turns between a gateway and a worker: prefill and generate, repeatedly or once.
 
-The worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
+In streaming, the worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
 retained and the socket may stay open.
 """
 
@@ -315,9 +315,6 @@ class ChatMachine(SessionMachine):
             return []
         return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
 
-    def generated(self, event: events.GenerateDone) -> list[Effect]:
-        return self._done(event.text, event.token_stats.generated_tokens, event.stopped)
-
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the connection ends with the partial reply."""
         return [Interrupt()]
@@ -328,14 +325,14 @@ class ChatMachine(SessionMachine):
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
-        return self._done("", 0, True)
+        return self.generated(events.GenerateDone(stopped=True))
 
-    def _done(self, text: str, generated_tokens: int, stopped: bool) -> list[Effect]:
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
         message = ChatDone(
-            text=text,
-            generated_tokens=generated_tokens,
+            text=event.text,
+            generated_tokens=event.token_stats.generated_tokens,
             input_tokens=self._input_tokens,
-            stopped=stopped,
+            stopped=event.stopped,
             audio_data=self._whole_audio,
             recording_session_id=self._ids.recording_session_id,
         )

@@ -1,7 +1,7 @@
 """Chat by turns between a gateway and a worker: prefill and generate, repeatedly or once.
 
-In streaming, the worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
-retained and the socket may stay open.
+In streaming, the worker is taken from a turn's first `prefill` to its `done`; between turns the
+conversation is retained and the socket may stay open.
 """
 
 from __future__ import annotations

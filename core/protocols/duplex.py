@@ -79,16 +79,7 @@ class DuplexMachine(LiveMachine):
 
     @property
     def is_working(self) -> bool:
-        return self.is_busy or self._input.prefetch_plan.is_prefetching
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a unit or a prompt is in the engine."""
-        return self._work is not None
-
-    @property
-    def is_preparing(self) -> bool:
-        return isinstance(self._work, Prefill)
+        return super().is_working or self._input.prefetch_plan.is_prefetching
 
     @property
     def is_speaking(self) -> bool:
@@ -99,10 +90,6 @@ class DuplexMachine(LiveMachine):
     def must_speak(self) -> bool:
         """Whether the next unit has to speak: the first one whose prompt contains all text."""
         return self.rebase.wants_speech and not self.rebase.is_stale
-
-    @property
-    def is_stepping(self) -> bool:
-        return isinstance(self._work, Step)
 
     # --- preparation ---
 
@@ -256,7 +243,7 @@ class DuplexMachine(LiveMachine):
 
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
-        is_busy = self.is_busy or self.is_speaking
+        is_busy = self.work is not None or self.is_speaking
         if self._phase != Phase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
@@ -265,7 +252,7 @@ class DuplexMachine(LiveMachine):
         return timer(TimerName.IDLE, self._limits.idle_timeout_s)
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
-        if self._phase != Phase.ACTIVE or self._work is not None:
+        if self._phase != Phase.ACTIVE or self.work is not None:
             return []
         if anew := self.begin_anew():
             return anew

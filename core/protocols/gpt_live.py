@@ -267,7 +267,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
 
     def _too_long(self, error: ErrorMessage) -> Effect:
         """Return why the context is full: the prompt, whose instructions are unbounded, or talk."""
-        if not self.units.machine.is_preparing:
+        if not isinstance(self.units.machine.work, Prefill):
             return self._events.failed(error)
         text = (
             "'session.instructions', with all that was appended to them, exceed the context of "

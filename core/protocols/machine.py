@@ -119,13 +119,13 @@ class SessionMachine(TableMachine[Phase, Effect]):
     def __init__(self, ids: SessionIds, first: Phase) -> None:
         self._phase = first
         self._ids = ids
-        self._work: WorkEffect | None = None
+        self.work: WorkEffect | None = None  # in the engine
         self._is_cancelled = False
         self._warned: set[str] = set()
 
     @property
     def is_working(self) -> bool:
-        return self._work is not None
+        return self.work is not None
 
     @property
     def status(self) -> WorkerStatus:
@@ -134,15 +134,15 @@ class SessionMachine(TableMachine[Phase, Effect]):
     def handle(self, event: Event) -> list[Effect]:
         if self.is_closed or not self._is_expected(event):
             return []
-        is_of_work = isinstance(self._work, WORK_OF.get(type(event), ()))
+        is_of_work = isinstance(self.work, WORK_OF.get(type(event), ()))
         if is_of_work and not isinstance(event, events.ChunkReady):
-            self._work = None
+            self.work = None
         return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         """Return whether an engine event results from running work; other events always pass."""
         work_of_event = WORK_OF.get(type(event))
-        return work_of_event is None or isinstance(self._work, work_of_event)
+        return work_of_event is None or isinstance(self.work, work_of_event)
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         """Warn about a message without a row; late timers and engine results are ignored."""
@@ -152,8 +152,8 @@ class SessionMachine(TableMachine[Phase, Effect]):
         return [warn(errors.OutOfOrderError(text))]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
-        assert self._work is None, f"{work} while {self._work} is under way"
-        self._work = work
+        assert self.work is None, f"{work} while {self.work} is under way"
+        self.work = work
         return work
 
     def _cancel(self) -> list[Effect]:
@@ -341,7 +341,7 @@ class LiveMachine(SessionMachine):
         return [] if self._phase is Phase.STOPPING else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
-        if self._work is None:
+        if self.work is None:
             return self.finish_stop(event)
         self._phase = Phase.STOPPING
         return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]

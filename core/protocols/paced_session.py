@@ -17,7 +17,7 @@ from pybase64 import b64encode_as_string
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
-from core.protocols.effects import Detect, Effect, Send
+from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
@@ -241,7 +241,7 @@ class PacedSession(UnitSession):
 
     def _feed(self, at_s: float) -> list[Effect]:
         """Pass complete units to the duplex machine, unless a restart comes first."""
-        if self.machine.is_preparing:
+        if isinstance(self.machine.work, Prefill):
             return []
         if anew := self.machine.begin_anew():
             return anew

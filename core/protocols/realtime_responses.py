@@ -15,7 +15,16 @@ from typing import Final
 from core.errors import ContextFullError, InternalError
 from core.protocols import events, openai_events
 from core.protocols.duplex_units import CountTokens
-from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
+from core.protocols.effects import (
+    Effect,
+    Generate,
+    Interrupt,
+    Prefill,
+    Send,
+    StartTimer,
+    Step,
+    StopTimer,
+)
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_base import RealtimeBase, RealtimeStart
@@ -97,7 +106,7 @@ class ResponseMachine(RealtimeBase):
     def _is_expected(self, event: Event) -> bool:
         if super()._is_expected(event) or isinstance(event, UNIT_EVENTS):
             return True
-        return isinstance(event, events.TurnFailed) and self.units.machine.is_preparing
+        return isinstance(event, events.TurnFailed) and isinstance(self.units.machine.work, Prefill)
 
     # --- responses ---
 
@@ -164,7 +173,7 @@ class ResponseMachine(RealtimeBase):
 
     def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
-        if self.units.machine.is_preparing:
+        if isinstance(self.units.machine.work, Prefill):
             return self._units_failed(event)
         making, self._making = self._making, None
         effects: list[Effect] = []
@@ -188,7 +197,7 @@ class ResponseMachine(RealtimeBase):
 
     def _make_next(self) -> list[Effect]:
         """Begin the next reply, unless one is in generation or units run."""
-        is_busy = self.units.machine.is_busy or self._state.response is not None
+        is_busy = self.units.machine.work is not None or self._state.response is not None
         if is_busy or self._making is not None or not self._responses:
             return []
         response = self._making = self._responses[0]

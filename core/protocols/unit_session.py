@@ -13,7 +13,7 @@ from typing import Final
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits
-from core.protocols.effects import Effect
+from core.protocols.effects import Effect, Step
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
@@ -134,7 +134,7 @@ class UnitSession:
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self.drops_unit = self.machine.is_stepping
+        self.drops_unit = isinstance(self.machine.work, Step)
         self.rebase.wants_speech = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
@@ -194,7 +194,7 @@ class RealtimeUnitSession(UnitSession):
 
     def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
         """Restart if due, else begin the next unit if its audio is complete."""
-        if not self.is_active or self.machine.is_busy:
+        if not self.is_active or self.machine.work is not None:
             return []
         if effects := self.machine.begin_anew():
             return effects

@@ -32,6 +32,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
+    DROP_EARLY,
     ENDING,
     TIMEOUT,
     AudioRateLimit,
@@ -40,6 +41,7 @@ from core.protocols.machine import (
     live_rows,
     timer,
     warn,
+    warns_once,
 )
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex as messages
@@ -177,12 +179,6 @@ class DuplexMachine(LiveMachine):
             self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
 
-    def drop_while_paused(self, event: Event) -> list[Effect]:
-        """Drop audio and pictures of a pause; warn once per pause."""
-        return self._warn_once(
-            "paused", errors.OutOfOrderError("Paused: what is sent now is dropped.")
-        )
-
     # --- units ---
 
     def audio_ready(self, event: events.AudioReady) -> list[Effect]:
@@ -282,6 +278,8 @@ STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
+DROPPED: Final = "Paused: what is sent now is dropped."
+DROP_PAUSED: Final = warns_once("paused", errors.OutOfOrderError, DROPPED)  # once per pause
 PREPARED: Final = "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch"
 CHUNK: Final = f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}"
 FRAME: Final = "Send(warning) StopTimer(frame) Step Prefill Prefetch"
@@ -293,10 +291,10 @@ RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 TABLE: Final = (
     Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
     Row("preparing", "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row("waiting", "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
+    Row("waiting", "video_frame", SAME, "Send(warning)", DROP_EARLY),
     Row("active", "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
     Row("preparing active", "video_frame", SAME, FRAME, MACHINE.frame),
-    Row("paused", "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
+    Row("paused", "audio_chunk video_frame", SAME, "Send(warning)", DROP_PAUSED),
     Row(BEGUN, "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
     Row(BEGUN, "prefill_done", SAME, UNIT, MACHINE.rebased),
     Row(BEGUN, "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),

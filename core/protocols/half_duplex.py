@@ -220,19 +220,14 @@ class HalfDuplexMachine(LiveMachine):
             is_speaking = isinstance(speech_event, SpeechStarted)
             effects.append(Send(messages.VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):
-                return [*effects, *self._answer(speech_event, now_s)]
+                self._phase = Phase.GENERATING
+                self._reply = Reply(self._reply.playback_end_s)
+                self._turn_began_s = now_s
+                self._detection.waiting.clear()
+                begun = messages.Generating(speech_duration_ms=speech_event.duration_ms)
+                reply = self._begin(Generate(speech_event, self._turn_index))
+                return [*effects, StopTimer(TimerName.IDLE), Send(begun), reply]
         return effects
-
-    def _answer(self, segment: Segment, now_s: float) -> list[Effect]:
-        self._phase = Phase.GENERATING
-        self._reply = Reply(self._reply.playback_end_s)
-        self._turn_began_s = now_s
-        self._detection.waiting.clear()
-        return [
-            StopTimer(TimerName.IDLE),
-            Send(messages.Generating(speech_duration_ms=segment.duration_ms)),
-            self._begin(Generate(segment, self._turn_index)),
-        ]
 
     def _listen_again(self, now_s: float) -> list[Effect]:
         self._turn_index += 1

@@ -83,6 +83,13 @@ def warns(problem: type[OmniError], *text: str) -> Callable[[Any, Event], list[A
     return lambda machine, event: [warn(problem(*text))]
 
 
+def warns_once(
+    topic: str, problem: type[OmniError], *text: str
+) -> Callable[[SessionMachine, Event], list[Effect]]:
+    """Return the action of a row that warns of a topic the first time."""
+    return lambda machine, event: machine.warn_once(topic, problem(*text))
+
+
 def fails(error: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
     """Return the action of a row that ends the session by an error."""
     return lambda machine, event: machine.fail(error(*text))
@@ -115,6 +122,7 @@ class SessionMachine(TableMachine[Phase, Effect]):
     """State machine of one session; no effect follows its `Release`, which closes it."""
 
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
+    idle_phases: ClassVar[tuple[Phase, ...]] = (Phase.CLOSED,)
 
     def __init__(self, ids: SessionIds, first: Phase) -> None:
         self._phase = first
@@ -129,7 +137,7 @@ class SessionMachine(TableMachine[Phase, Effect]):
 
     @property
     def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self.is_closed else self.busy_status
+        return WorkerStatus.IDLE if self._phase in self.idle_phases else self.busy_status
 
     def handle(self, event: Event) -> list[Effect]:
         if self.is_closed or not self._is_expected(event):
@@ -167,7 +175,7 @@ class SessionMachine(TableMachine[Phase, Effect]):
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *last, Release(), *closing]
 
-    def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
+    def warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
         if topic in self._warned:
             return []
         self._warned.add(topic)
@@ -311,6 +319,7 @@ class LiveLimits:
     kv_reserve_tokens: int = 512
 
 
+DROP_EARLY: Final = warns_once("not_prepared", errors.NotPreparedError)
 TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 TIMEOUTS: Final = {
     TimerName.SESSION: "max_session",
@@ -352,10 +361,6 @@ class LiveMachine(SessionMachine):
         message = self.stopped(session_id=session_id, recording_session_id=recording_id)
         return self._end(Send(message), close=Close())
 
-    def not_prepared_once(self, event: Event) -> list[Effect]:
-        """Drop audio or a picture that came too early; warn once."""
-        return self._warn_once("not_prepared", errors.NotPreparedError())
-
     def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
         fields = {
@@ -382,7 +387,7 @@ def live_rows(begun: str, ends_of_work: str, commands: str) -> tuple[Row, ...]:
         Row("waiting", "prepare_timer", CLOSED, FAILURE, late),
         Row(f"preparing {begun}", "prepare", SAME, warned, warns(errors.AlreadyPreparedError)),
         Row(early, commands, SAME, warned, warns(errors.NotPreparedError)),
-        Row(early, "audio_chunk", SAME, warned, machine.not_prepared_once),
+        Row(early, "audio_chunk", SAME, warned, DROP_EARLY),
         Row(begun, "session_timer", CLOSED, TIMEOUT, machine.time_out_session),
         Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
         Row(running, "engine_failed", CLOSED, ENDING, machine.engine_failed),

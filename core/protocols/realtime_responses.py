@@ -357,7 +357,8 @@ class ResponseMachine(RealtimeBase):
             match effect:
                 case Send(duplex.ResultPart()):
                     assert isinstance(event, events.AudioReady)
-                    effects += self._begun(event.client_audio)
+                    if not (self.units.drops_unit or self._is_elsewhere):
+                        effects += self._speak("", event.client_audio)
                 case Send(duplex.Result() as result):
                     assert isinstance(event, events.StepDone)
                     effects += self._ended(result, event.client_audio)
@@ -370,11 +371,6 @@ class ResponseMachine(RealtimeBase):
                 case _:
                     effects.append(effect)
         return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
-
-    def _begun(self, audio: bytes) -> list[Effect]:
-        if self.units.drops_unit or self._is_elsewhere:
-            return []
-        return self._speak("", audio)
 
     def _ended(self, result: duplex.Result, audio: bytes) -> list[Effect]:
         state = self._state

@@ -73,27 +73,16 @@ class Turn:
     untranscribed: list[messages.WorkerPrefill] = field(default_factory=list)
     end: events.GenerateDone | None = None  # held back until then
 
-    def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
-        return TokenStats(
-            cached_tokens=self.cached_tokens or 0,
-            input_tokens=self.input_tokens,
-            generated_tokens=generated_tokens,
-            total_tokens=kv_tokens,
-        )
-
 
 class StreamingMachine(SessionMachine):
     busy_status = WorkerStatus.BUSY_STREAMING
+    idle_phases = (Phase.OPEN, Phase.CLOSED)
 
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
         super().__init__(ids, Phase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._waiting: list[messages.WorkerPrefill] = []
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase is Phase.OPEN else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
@@ -162,7 +151,7 @@ class StreamingMachine(SessionMachine):
     def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._turn.end = event
         last = self._turn.reply.last_chunk()
-        return last if self._turn.untranscribed else [*last, *self._end_reply(event.at_s)]
+        return last if self._turn.untranscribed else [*last, *self._end_turn(event, event.at_s)]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         """Send the transcript; end the turn if only this was missing."""
@@ -172,8 +161,9 @@ class StreamingMachine(SessionMachine):
             return []
         turn.untranscribed = others
         effects = super().transcribed(event)
-        is_over = turn.end is not None and not others
-        return [*effects, *self._end_reply(event.at_s)] if is_over else effects
+        if turn.end is None or others:
+            return effects
+        return [*effects, *self._end_turn(turn.end, event.at_s)]
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Roll the turn back, so that the history before it stays usable, and fail."""
@@ -184,7 +174,8 @@ class StreamingMachine(SessionMachine):
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the turn ends with the partial reply."""
-        return [Interrupt()] if self._turn.end is None else self._end_reply(event.at_s)
+        end = self._turn.end
+        return [Interrupt()] if end is None else self._end_turn(end, event.at_s)
 
     def cancel_prefill(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill, then roll the turn back."""
@@ -193,27 +184,27 @@ class StreamingMachine(SessionMachine):
         return [Interrupt()]
 
     def cancel_turn(self, event: Event) -> list[Effect]:
-        stats = self._turn.stats(0, 0)
         undo: list[Effect] = [Rollback()] if self._turn.prefill else []
-        return [*undo, *self._end_turn(event.at_s, "", True, stats)]
+        return [*undo, *self._end_turn(events.GenerateDone(stopped=True), event.at_s)]
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
         self._phase = Phase.PREFILLING
         is_first, self._turn.prefill = self._turn.prefill is None, message
         return [self._begin(Prefill(message, is_first=is_first))]
 
-    def _end_reply(self, now_s: float) -> list[Effect]:
-        end = self._turn.end
-        assert end is not None, "the reply is complete"
-        stats = self._turn.stats(end.token_stats.generated_tokens, end.kv_tokens)
-        return self._end_turn(now_s, end.text, end.stopped, stats)
-
-    def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
+    def _end_turn(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
+        turn = self._turn
+        stats = TokenStats(
+            cached_tokens=turn.cached_tokens or 0,
+            input_tokens=turn.input_tokens,
+            generated_tokens=end.token_stats.generated_tokens,
+            total_tokens=end.kv_tokens,
+        )
         message = messages.Done(
             session_id=self._ids.session_id,
-            text=text,
-            elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),
-            stopped=stopped,
+            text=end.text,
+            elapsed_ms=round(max(0.0, now_s - turn.began_s) * MS_PER_S, 1),
+            stopped=end.stopped,
             token_stats=stats,
             recording_session_id=self._ids.recording_session_id,
         )
@@ -278,6 +269,7 @@ class ChatLimits:
 
 class ChatMachine(SessionMachine):
     busy_status = WorkerStatus.BUSY_CHAT
+    idle_phases = (Phase.WAITING, Phase.CLOSED)
 
     def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
         super().__init__(ids, Phase.WAITING)
@@ -285,10 +277,6 @@ class ChatMachine(SessionMachine):
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
         self._whole_audio: bytes | None = None  # of a reply that is not streamed
-
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase is Phase.WAITING else super().status
 
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]

@@ -157,10 +157,9 @@ class UnitInput:
         return self.prefetch_plan.next_prefetch(loose)
 
     def take(self, now_s: float) -> tuple[list[Effect], WaitingChunk | None]:
-        """Remove and return the oldest chunk if it waits neither for a picture nor for detection.
+        """Remove the oldest chunk if it waits neither for a picture nor for detection.
 
-        Returns:
-            Effects on the picture's timer, and the chunk if its unit may begin.
+        Return the effects on the picture's timer, and the chunk if its unit may begin.
         """
         if not self._waiting:
             return [], None

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
-from core.protocols.duplex_context import SPEAKER_OF, Append, Appended
+from core.protocols.duplex_context import Append, Appended
 from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import (
     Close,
@@ -76,14 +76,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self._events.settings = settings
         self._start_id = event.message.event_id
         self.may_record = settings.store is not False
-        first = duplex.Prepare(
-            prefix_system_prompt=settings.instructions or "",
-            ref_audio_base64=settings.audio.output.voice_sample,
-            early_audio=True,
-        )
-        said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
-        audio_format = settings.audio.format
-        return self._translated(self.units.prepare(first, audio_format, said, event.at_s))
+        return self._translated(self.units.prepare(settings, event.at_s))
 
     def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self._translated(self.units.handle(event))

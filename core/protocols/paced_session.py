@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from pybase64 import b64encode_as_string
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
+from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
 from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
@@ -148,18 +148,17 @@ class PacedSession(UnitSession):
         self.format = AudioFormat()
         self.sender = PacedSender(self.format)
 
-    def prepare(
-        self,
-        first: duplex.Prepare,
-        audio_format: AudioFormat,
-        said: Sequence[tuple[Speaker, str]],
-        at_s: float,
-    ) -> list[Effect]:
-        self.format = audio_format
-        self.sender = PacedSender(audio_format)
-        for speaker, text in said:
-            self.rebase.history.add(speaker, f" {text}")
+    def prepare(self, settings: SessionSettings, at_s: float) -> list[Effect]:
+        self.format = settings.audio.format
+        self.sender = PacedSender(self.format)
+        for item in settings.input or ():
+            self.rebase.history.add(SPEAKER_OF[item.role], f" {item.content[0].text}")
         self.input.begin(at_s)
+        first = duplex.Prepare(
+            prefix_system_prompt=settings.instructions or "",
+            ref_audio_base64=settings.audio.output.voice_sample,
+            early_audio=True,
+        )
         return self.handle(Received(first, at_s=at_s))
 
     def begin(self, at_s: float) -> None:
@@ -180,11 +179,20 @@ class PacedSession(UnitSession):
         return pieces
 
     def advance(self, at_s: float) -> list[Effect]:
-        """Fill gaps of the input with silence, then begin what can begin."""
+        """Fill gaps of the input with silence; begin a restart, or else the complete units."""
         if not self.is_active or self.is_paused:
             return []
         self.input.fill(at_s)
-        return [*self._detect_next(), *self._feed(at_s)]
+        effects = self._detect_next()
+        if isinstance(self.machine.work, Prefill):
+            return effects
+        if anew := self.machine.begin_anew():
+            return [*effects, *anew]
+        if self.machine.must_speak:
+            self.input.fill_unit()
+        while (unit := self.input.take_unit()) is not None:
+            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
+        return effects
 
     def detected(self, event: Detected) -> list[Effect]:
         """Hold the model's audio on suspected speech, and interrupt it on confirmed speech.
@@ -238,19 +246,6 @@ class PacedSession(UnitSession):
             return None
         fixture, self.fixture = self.fixture, None
         return fixture
-
-    def _feed(self, at_s: float) -> list[Effect]:
-        """Pass complete units to the duplex machine, unless a restart comes first."""
-        if isinstance(self.machine.work, Prefill):
-            return []
-        if anew := self.machine.begin_anew():
-            return anew
-        effects: list[Effect] = []
-        if self.machine.must_speak:
-            self.input.fill_unit()
-        while (unit := self.input.take_unit()) is not None:
-            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
-        return effects
 
     def _detect_next(self) -> list[Effect]:
         """Pass new input to voice activity detection, one piece at a time."""

@@ -191,9 +191,7 @@ class ItemStore(dict[str, Item]):
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Insert an item; return the id of the one before it.
 
-        Args:
-            item: With a new id.
-            after: Id of a known item, or `ROOT` for the beginning; None is the end.
+        `after` is the id of a known item, or `ROOT` for the beginning; None is the end.
         """
         if after is None or after == self.last_id:
             self[item.id] = item

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Frame, Prefetch, Send, StartTimer, StopTimer
@@ -264,17 +264,12 @@ class Speaker(StrEnum):
     DEVELOPER = "Note"
 
 
-@dataclass(frozen=True)
-class _Said:
-    """Consecutive text of one speaker, or speech of the user without a transcript yet."""
+class _Said(NamedTuple):
+    """Consecutive text of one speaker, or `USER_SPOKE` until there is a transcript."""
 
     speaker: Speaker
     text: str
-    start_samples: int = 0  # of such speech, in the input
-
-    @property
-    def has_no_transcript(self) -> bool:
-        return self.text == USER_SPOKE
+    start_samples: int = 0  # of speech without a transcript, in the input
 
 
 class SpokenHistory:
@@ -290,21 +285,21 @@ class SpokenHistory:
     def add(self, speaker: Speaker, text: str) -> None:
         """Add text; consecutive text of one speaker is one item."""
         before = self._items[-1] if self._items else None
-        if before is not None and before.speaker is speaker and not before.has_no_transcript:
+        if before is not None and before.speaker is speaker and before.text != USER_SPOKE:
             self._items.pop()
             text = before.text + text
         self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
 
     def add_speech(self, start_samples: int) -> None:
         """Note that the user speaks; consecutive speech without a transcript is one item."""
-        if not self._items or not self._items[-1].has_no_transcript:
+        if not self._items or self._items[-1].text != USER_SPOKE:
             self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
 
     def set_transcript(self, text: str, end_samples: int) -> None:
         """Set the transcript of the user's newest speech without one that began before its end."""
         for index, item in reversed(list(enumerate(self._items))):
-            if item.has_no_transcript and item.start_samples <= end_samples:
-                self._items[index] = replace(item, text=text)
+            if item.text == USER_SPOKE and item.start_samples <= end_samples:
+                self._items[index] = item._replace(text=text)
                 return
         self.add(Speaker.USER, f" {text}")
 

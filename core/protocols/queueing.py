@@ -341,15 +341,10 @@ class EventQueueingMachine(QueueingMachine):
     def keep(self, event: events.RawMessage) -> list[QueueEffect]:
         self._held.append(event)
         audio = [kept for kept in self._held if kept.kind == AUDIO]
-        audio_chars = sum(len(kept.text) for kept in audio)
-        while audio and (
-            audio_chars > self._wait.max_audio_chars or len(self._held) > self._wait.max_events
-        ):
-            oldest = audio.pop(0)
-            self._held.remove(oldest)
-            audio_chars -= len(oldest.text)
-        chars = sum(len(kept.text) for kept in self._held)
-        if len(self._held) > self._wait.max_events or chars > self._wait.max_chars:
+        wait = self._wait
+        while audio and (_chars(audio) > wait.max_audio_chars or len(self._held) > wait.max_events):
+            self._held.remove(audio.pop(0))
+        if len(self._held) > wait.max_events or _chars(self._held) > wait.max_chars:
             text = "Too many events came before the session began."
             return self.fail(errors.QueueFullError(text))
         return []
@@ -367,6 +362,10 @@ class EventQueueingMachine(QueueingMachine):
 
     def _next_update(self) -> list[QueueEffect]:
         return []
+
+
+def _chars(held: list[events.RawMessage]) -> int:
+    return sum(len(message.text) for message in held)
 
 
 EVENTS: Final = EventQueueingMachine

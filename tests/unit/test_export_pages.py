@@ -124,7 +124,8 @@ def test_every_code_has_a_row(socket: Socket) -> None:
 def test_every_table_has_its_page() -> None:
     names = [module.name for module in pkgutil.iter_modules(core.protocols.__path__)]
     modules = [importlib.import_module(f"core.protocols.{name}") for name in names]
-    tables = [vars(module)["TABLE"] for module in modules if "TABLE" in vars(module)]
+    names = ["TABLE", "CHAT_TABLE"]
+    tables = [vars(module)[name] for module in modules for name in names if name in vars(module)]
     assert tables
     assert {id(table) for table in tables} == {id(page.table) for page in MACHINES.values()}
 

@@ -93,8 +93,6 @@ class DuplexMachine(LiveMachine):
         """Whether the next unit has to speak: the first one whose prompt contains all text."""
         return self.rebase.wants_speech and not self.rebase.is_stale
 
-    # --- preparation ---
-
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self.rebase.first = event.message
         self._phase = Phase.PREPARING
@@ -207,8 +205,6 @@ class DuplexMachine(LiveMachine):
 
     def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(messages.Interrupted())]
-
-    # --- pauses ---
 
     def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""

@@ -69,8 +69,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
             self._last_event_s = event.at_s
         return super().handle(event)
 
-    # --- start ---
-
     def start(self, event: Received[messages.SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
@@ -156,8 +154,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
     def close(self, event: Event) -> list[Effect]:
         return self._translated(self.units.handle(Received(Stop(), at_s=event.at_s)))
 
-    # --- clock ---
-
     def tick(self, event: events.TimerFired) -> list[Effect]:
         units, at_s = self.units, event.at_s
         if units.sender.is_too_late(at_s):
@@ -171,7 +167,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         if at_s >= self._usage_due_s:
             self._usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
-        effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
+        effects.append(StartTimer(TimerName.PACE, max(0.0, units.sender.due_s - at_s)))
         if at_s - self._last_event_s > IDLE_S and units.is_active:
             self._closing = "expired"
             return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
@@ -239,8 +235,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
             case duplex.ResultPart() | duplex.Result() as unit:
                 self.units.put(unit)
                 return []
-            case duplex.Interrupted():
-                return []
             case UserTranscript() as said:
                 return [*live.transcribed(said)]
             case duplex.Stopped():
@@ -249,7 +243,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
                 return [live.closed("expired", received_ms)]
             case ErrorMessage(code=ErrorCode.CONTEXT_FULL) as error:
                 return [self._too_long(error), live.closed("expired", received_ms)]
-            case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
+            case duplex.Interrupted() | WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
                 return [live.info(code.value, text)]

@@ -161,8 +161,6 @@ class HalfDuplexMachine(LiveMachine):
         session = timer(TimerName.SESSION, self._limits.max_session_s)
         return [Send(message), *self._wait_for_audio(event.at_s), *session]
 
-    # --- listening ---
-
     def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add audio; even ignored audio restarts the idle timer."""
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
@@ -176,8 +174,6 @@ class HalfDuplexMachine(LiveMachine):
         if self._phase == Phase.LISTENING:
             effects += self._detection.detect_next()
         return effects
-
-    # --- replying ---
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [self._reply.add(event.chunk, event.at_s)]

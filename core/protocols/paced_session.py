@@ -57,7 +57,7 @@ class PacedSender:
     def __init__(self, audio_format: AudioFormat) -> None:
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
-        self._due_s = inf  # when the next piece is sent
+        self.due_s = inf  # when the next piece is sent; setting it restarts the clock
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence sent while audio was held
         self.is_held = False  # silence is sent instead of waiting audio, which is kept
@@ -69,13 +69,6 @@ class PacedSender:
     @property
     def is_audible(self) -> bool:
         return bool(self._waiting)
-
-    def begin(self, at_s: float) -> None:
-        """Start or restart the clock: the next piece is due now."""
-        self._due_s = at_s
-
-    def wait_s(self, at_s: float) -> float:
-        return max(0.0, self._due_s - at_s)
 
     def put(self, samples: bytes) -> None:
         """Add audio of the current unit."""
@@ -95,13 +88,13 @@ class PacedSender:
     def due(self, at_s: float) -> list[Piece]:
         """Remove and return the pieces due by now, in order; check `is_too_late` first."""
         pieces: list[Piece] = []
-        while self._due_s <= at_s + EARLY_S:
+        while self.due_s <= at_s + EARLY_S:
             pieces.append(self._next_piece())
         return pieces
 
     def is_too_late(self, at_s: float) -> bool:
         """Whether the client is more than `LATE_MAX_S` behind in reading."""
-        return at_s - self._due_s > LATE_MAX_S
+        return at_s - self.due_s > LATE_MAX_S
 
     def drop(self) -> None:
         self.is_held = False
@@ -127,7 +120,7 @@ class PacedSender:
             del self._waiting[:size]
         start_ms, length_ms = self._sent_ms, len(samples) // self._bytes_per_ms
         end_ms = self._sent_ms = start_ms + length_ms
-        self._due_s += length_ms / MS_PER_S
+        self.due_s += length_ms / MS_PER_S
         if self._words and not self.is_held:
             played = self._played_bytes
             while self._words and self._words[0][0] < played:
@@ -163,7 +156,7 @@ class PacedSession(UnitSession):
 
     def begin(self, at_s: float) -> None:
         self.input.begin(at_s)
-        self.sender.begin(at_s)
+        self.sender.due_s = at_s
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
         if self.fixture is not None:

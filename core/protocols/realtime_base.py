@@ -50,8 +50,6 @@ class RealtimeBase(SessionMachine):
         self._active: Response | None = None
         self._audible_until_s = 0.0  # above 0 once the model has spoken
 
-    # --- input audio ---
-
     def _end_open_segment(self) -> list[Effect]:
         return self._end_segment(self._audio.end_ms) if self._audio.is_open else []
 
@@ -91,8 +89,6 @@ class RealtimeBase(SessionMachine):
     def _end_playback(self, now_s: float) -> None:
         """Note that the client plays nothing more of what it was sent."""
         self._audible_until_s = min(self._audible_until_s, now_s)
-
-    # --- events ---
 
     def _wire(self) -> Json:
         limit_s = self._limits.max_session_s or SHOWN_SESSION_S

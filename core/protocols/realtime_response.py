@@ -135,8 +135,6 @@ class Response:
         done = self._wire(outcome.status, outcome.details, self._usage(stats))
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
-    # --- model output ---
-
     def _take(
         self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
     ) -> list[RealtimeEvent]:
@@ -162,8 +160,6 @@ class Response:
         assert self._open is not None
         self._open.text += text
         return text
-
-    # --- items ---
 
     def _message(self) -> list[RealtimeEvent]:
         if self._open is not None:

@@ -87,8 +87,6 @@ class StreamingMachine(SessionMachine):
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
 
-    # --- prefill ---
-
     def begin_turn(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         self._turn = Turn(event.at_s)
         return self.prefill(event)
@@ -136,8 +134,6 @@ class StreamingMachine(SessionMachine):
         timer = StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)
         return [Send(messages.CacheMiss()), timer]
 
-    # --- generate ---
-
     def generate(self, event: Received[messages.Generate]) -> list[Effect]:
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
@@ -169,8 +165,6 @@ class StreamingMachine(SessionMachine):
         """Roll the turn back, so that the history before it stays usable, and fail."""
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
         return [*undo, *self.fail(event.error)]
-
-    # --- stop ---
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the turn ends with the partial reply."""

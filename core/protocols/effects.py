@@ -210,16 +210,8 @@ class ReleaseWorker(Frozen):
 SocketEffect = Send | StartTimer | StopTimer | Close
 DetectorEffect = Detect | ResetDetector | ScoreSpeech
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
-Effect = (
-    SocketEffect
-    | WorkEffect
-    | DetectorEffect
-    | Transcribe
-    | Prefetch
-    | Interrupt
-    | Cancel
-    | Release
-)
+ConcurrentEffect = DetectorEffect | Transcribe | Prefetch
+Effect = SocketEffect | WorkEffect | ConcurrentEffect | Interrupt | Cancel | Release
 """Effects of a worker's machine."""
 
 PoolEffect = Enqueue | CancelTicket | ReportPosition | ConnectWorker | ReleaseWorker

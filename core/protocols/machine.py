@@ -95,6 +95,15 @@ def fails(error: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any
     return lambda machine, event: machine.fail(error(*text))
 
 
+def fail(machine: Any, event: events.Failure) -> list[Any]:
+    effects: list[Any] = machine.fail(event.error)
+    return effects
+
+
+def reject(machine: Any, event: events.Rejected) -> list[Any]:
+    return [warn(event.error)] if isinstance(event.error, RECOVERABLE) else fail(machine, event)
+
+
 class TableMachine(Generic[PhaseT, EffectT]):
     """A machine that runs by a table, whose phases include "closed"."""
 
@@ -201,11 +210,6 @@ class SessionMachine(TableMachine[Phase, Effect]):
         """Do nothing; the event is for observers."""
         return []
 
-    def reject(self, event: events.Rejected) -> list[Effect]:
-        if isinstance(event.error, RECOVERABLE):
-            return [warn(event.error)]
-        return self.fail(event.error)
-
     def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [warn(event.problem)]
 
@@ -227,16 +231,13 @@ class SessionMachine(TableMachine[Phase, Effect]):
     def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 
-    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
-        return self.fail(event.error)
-
 
 def common_rows(phases: str) -> tuple[Row, ...]:
     """Return the rows common to all protocols; `phases` are all but the last."""
     machine = SessionMachine
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),
-        Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", machine.reject),
+        Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", reject),
         Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
         Row(phases, "disconnected", CLOSED, "Cancel Release", machine.leave),
         Row(phases, "shutting_down", CLOSED, ENDING, fails(errors.ShuttingDownError)),
@@ -390,7 +391,7 @@ def live_rows(begun: str, ends_of_work: str, commands: str) -> tuple[Row, ...]:
         Row(early, "audio_chunk", SAME, warned, DROP_EARLY),
         Row(begun, "session_timer", CLOSED, TIMEOUT, machine.time_out_session),
         Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
-        Row(running, "engine_failed", CLOSED, ENDING, machine.engine_failed),
+        Row(running, "engine_failed", CLOSED, ENDING, fail),
         Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, stopped, machine.finish_stop),
         Row("stopping", "stop stop_requested", SAME, "", machine.ignore),
         *common_rows(f"{running} stopping"),

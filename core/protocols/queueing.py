@@ -27,7 +27,7 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import TimerName
-from core.protocols.machine import RECOVERABLE, TableMachine, fails, warn, warns
+from core.protocols.machine import TableMachine, fail, fails, reject, warn, warns
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
@@ -161,9 +161,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         again = Enqueue(self._request_type, history, event.order)
         return [*self._begin_waiting(), *effects, again]
 
-    def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
-        return self.fail(event.error)
-
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
         try:
@@ -190,11 +187,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
 
     def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
-
-    def reject(self, event: events.Rejected) -> list[QueueEffect]:
-        if isinstance(event.error, RECOVERABLE):
-            return [warn(event.error)]
-        return self.fail(event.error)
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
@@ -269,8 +261,8 @@ TABLE: Final = (
     Row("connecting", "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
     Row("relaying", "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
     Row("relaying", "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
-    Row("connecting relaying", "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
-    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
+    Row("connecting relaying", "worker_failed", CLOSED, FAILED, fail),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
     Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, fails(errors.ShuttingDownError)),
 )

@@ -31,6 +31,7 @@ from core.protocols.machine import (
     SessionIds,
     SessionMachine,
     common_rows,
+    fail,
     fails,
 )
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
@@ -239,7 +240,7 @@ TABLE: Final = (
     Row("cancelling", ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
     Row("open ready", "idle_timer", CLOSED, FAILURE, fails(SessionTimeoutError)),
     Row(OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
-    Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
+    Row(OPEN, "engine_failed", CLOSED, ENDING, fail),
     *common_rows(OPEN),
 )
 """All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""
@@ -334,13 +335,13 @@ CHAT_TABLE: Final = (
     Row("prefilling", "prefill_done", "generating", CHAT_PREFILLED, CHAT.prefilled),
     Row("generating", "chunk_ready", SAME, "Send(chunk)", CHAT.piece),
     Row("generating", "generate_done", CLOSED, CHAT_DONE, CHAT.generated),
-    Row("prefilling generating", "turn_failed", CLOSED, FAILURE, CHAT.engine_failed),
+    Row("prefilling generating", "turn_failed", CLOSED, FAILURE, fail),
     Row("waiting", STOP, CLOSED, "Release Close", CHAT.close),
     Row("prefilling", STOP, "cancelling", "Interrupt", CHAT.cancel),
     Row("generating", STOP, SAME, "Interrupt", CHAT.interrupt),
     Row("cancelling", STOP, SAME, "", CHAT.ignore),
     Row("cancelling", "prefill_done turn_failed", CLOSED, CHAT_DONE, CHAT.cancelled),
-    Row(CHAT_OPEN, "engine_failed", CLOSED, ENDING, CHAT.engine_failed),
+    Row(CHAT_OPEN, "engine_failed", CLOSED, ENDING, fail),
     *common_rows(CHAT_OPEN),
 )
 ChatMachine.rows = index_rows(CHAT_TABLE)

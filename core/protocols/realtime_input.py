@@ -49,8 +49,6 @@ class SpeechClosed:
 
 
 class SpeechSegmenter:
-    """Segments speech by the probability of each window."""
-
     def __init__(self) -> None:
         self._clock_ms = 0
         self._free_from_ms = 0  # earliest start of the next segment

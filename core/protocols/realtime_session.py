@@ -22,8 +22,6 @@ ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """Settings of a response."""
-
     instructions: str  # the system prompt
     modality: schemas.Modality = "audio"  # spoken, or text alone
     format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
@@ -184,8 +182,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """Request for one response."""
-
     system: str = field(repr=False)  # the system prompt
     # The conversation, oldest first, without system messages.
     turns: tuple[Turn, ...] = field(repr=False)

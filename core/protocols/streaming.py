@@ -63,8 +63,6 @@ class StreamingLimits:
 
 @dataclass
 class Turn:
-    """State and costs of the current turn."""
-
     began_s: float = 0.0
     reply: Reply = field(default_factory=Reply)
     prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults

@@ -52,8 +52,6 @@ Table = Sequence[Row]
 
 
 class Transition(NamedTuple):
-    """An arrow of the diagram."""
-
     phase: str
     event: str
     target: str

@@ -6,7 +6,6 @@ has ended.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from core import errors
@@ -33,33 +32,24 @@ from core.protocols.effects import (
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import (
+    DROP_EARLY,
     ENDING,
-    FAILURE,
+    TIMEOUT,
     AudioRateLimit,
     LiveMachine,
     SessionIds,
-    common_rows,
     live_rows,
+    timer,
     warn,
+    warns_once,
 )
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 
 
-class DuplexPhase(StrEnum):
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    ACTIVE = "active"
-    PAUSED = "paused"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
-
-class DuplexMachine(LiveMachine[DuplexPhase]):
-    """State machine of one `/ws/duplex` session."""
-
+class DuplexMachine(LiveMachine):
     busy_status = WorkerStatus.DUPLEX_ACTIVE
     stopped = messages.Stopped
     timed_out = messages.Timeout
@@ -75,7 +65,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     ) -> None:
         """Without `keeps_history` the caller adds to it what the model says."""
         self._limits = limits or DuplexLimits()
-        super().__init__(ids, DuplexPhase.WAITING)
+        super().__init__(ids)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
         self._keeps_history = keeps_history
         self._input = UnitInput(self._limits)
@@ -86,21 +76,12 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        is_paused = self._phase == DuplexPhase.PAUSED
+        is_paused = self._phase == Phase.PAUSED
         return WorkerStatus.DUPLEX_PAUSED if is_paused else super().status
 
     @property
     def is_working(self) -> bool:
-        return self.is_busy or self._input.prefetch_plan.is_prefetching
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a unit or a prompt is in the engine."""
-        return self._work is not None
-
-    @property
-    def is_preparing(self) -> bool:
-        return isinstance(self._work, Prefill)
+        return super().is_working or self._input.prefetch_plan.is_prefetching
 
     @property
     def is_speaking(self) -> bool:
@@ -112,19 +93,13 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Whether the next unit has to speak: the first one whose prompt contains all text."""
         return self.rebase.wants_speech and not self.rebase.is_stale
 
-    @property
-    def is_stepping(self) -> bool:
-        return isinstance(self._work, Step)
-
-    # --- preparation ---
-
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self.rebase.first = event.message
-        self._phase = DuplexPhase.PREPARING
+        self._phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = DuplexPhase.ACTIVE
+        self._phase = Phase.ACTIVE
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
         message = messages.Prepared(
@@ -140,7 +115,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = [Send(message)]
         if unknown := config.unknown("settings"):
             effects.append(warn(errors.BadConfigError(unknown)))
-        effects += [*self._restart_idle_timer(), *self._session_timer()]
+        effects += self._restart_idle_timer()
+        effects += timer(TimerName.SESSION, self._limits.max_session_s)
         return [*effects, *self._input.prefetch()]
 
     # --- input ---
@@ -162,7 +138,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def frame(self, event: Received[messages.VideoFrame]) -> list[Effect]:
         """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
         effects = self._input.add_frame(event.message.frame, event.at_s)
-        if self._phase != DuplexPhase.ACTIVE:
+        if self._phase != Phase.ACTIVE:
             return effects
         return [*effects, *self._begin_unit(event.at_s), *self._input.prefetch()]
 
@@ -189,23 +165,17 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             return [warn(errors.BadPayloadError("'text' is empty."))]
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
-            return [warn(errors.TooBigError(problem))]
-        if not self.rebase.type(text, must_speak=event.message.force_speak):
+        elif not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
-            return [warn(errors.TooBigError(problem))]
-        received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
+        else:
+            received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+            return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
+        return [warn(errors.TooBigError(problem))]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         if event.text:
             self.rebase.history.set_transcript(event.text, event.segment.end_samples)
         return super().transcribed(event)
-
-    def drop_while_paused(self, event: Event) -> list[Effect]:
-        """Drop audio and pictures of a pause; warn once per pause."""
-        return self._warn_once(
-            "paused", errors.OutOfOrderError("Paused: what is sent now is dropped.")
-        )
 
     # --- units ---
 
@@ -236,13 +206,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def interrupt(self, event: Event) -> list[Effect]:
         return [Interrupt(), Send(messages.Interrupted())]
 
-    # --- pauses ---
-
     def pause(self, event: Received[messages.Pause]) -> list[Effect]:
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
-        self._phase = DuplexPhase.PAUSED
+        self._phase = Phase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
         self._input.held.clear()
@@ -254,12 +222,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         ]
 
     def resume(self, event: Event) -> list[Effect]:
-        self._phase = DuplexPhase.ACTIVE
+        self._phase = Phase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
-
-    # --- helpers ---
 
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
@@ -269,17 +235,16 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
-        is_busy = self.is_busy or self.is_speaking
-        if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
+        is_busy = self.work is not None or self.is_speaking
+        if self._phase != Phase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
 
     def _restart_idle_timer(self) -> list[Effect]:
-        limit_s = self._limits.idle_timeout_s
-        return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
+        return timer(TimerName.IDLE, self._limits.idle_timeout_s)
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
-        if self._phase != DuplexPhase.ACTIVE or self._work is not None:
+        if self._phase != Phase.ACTIVE or self.work is not None:
             return []
         if anew := self.begin_anew():
             return anew
@@ -302,17 +267,15 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return self._check_context(kv_tokens, limits.max_kv_tokens, limits.kv_reserve_tokens)
 
 
-WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
-ACTIVE, PAUSED = (DuplexPhase.ACTIVE,), (DuplexPhase.PAUSED,)
-RUNNING: Final = (*WAITING, *PREPARING, *ACTIVE, *PAUSED)
-OPEN: Final = (*RUNNING, DuplexPhase.STOPPING)
-CLOSED: Final = DuplexPhase.CLOSED
+BEGUN: Final = "active paused"
+RUNNING: Final = f"waiting preparing {BEGUN}"
 STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
 STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
-TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done step_done finalize_done engine_failed"
 MACHINE: Final = DuplexMachine
+DROPPED: Final = "Paused: what is sent now is dropped."
+DROP_PAUSED: Final = warns_once("paused", errors.OutOfOrderError, DROPPED)  # once per pause
 PREPARED: Final = "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch"
 CHUNK: Final = f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}"
 FRAME: Final = "Send(warning) StopTimer(frame) Step Prefill Prefetch"
@@ -321,38 +284,30 @@ FINALIZED: Final = f"Send(result) Send(warning) {UNIT} {ENDING}"
 PAUSE: Final = "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch"
 RESUME: Final = f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}"
 
-TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
-    Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(PREPARING, "prefill_done", "active", PREPARED, MACHINE.prepared),
-    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row(RUNNING[:2], "pause resume interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(WAITING, "video_frame", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(ACTIVE, "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
-    Row((*PREPARING, *ACTIVE), "video_frame", SAME, FRAME, MACHINE.frame),
-    Row(PAUSED, "audio_chunk video_frame", SAME, "Send(warning)", MACHINE.drop_while_paused),
-    Row(RUNNING[:2], "text_input", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(RUNNING[2:], "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
-    Row(RUNNING[2:], "prefill_done", SAME, UNIT, MACHINE.rebased),
-    Row(RUNNING[2:], "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),
-    Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", MACHINE.detected),
-    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
-    Row(RUNNING[2:], "prefetched", SAME, "Prefetch", MACHINE.prefetched),
-    Row(RUNNING[2:], "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
-    Row(RUNNING[2:], "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
-    Row(RUNNING[2:], "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
-    Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
-    Row(ACTIVE, "pause", "paused", PAUSE, MACHINE.pause),
-    Row(PAUSED, "resume", "active", RESUME, MACHINE.resume),
-    Row(PAUSED, "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(ACTIVE, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+TABLE: Final = (
+    Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
+    Row("preparing", "prefill_done", "active", PREPARED, MACHINE.prepared),
+    Row("waiting", "video_frame", SAME, "Send(warning)", DROP_EARLY),
+    Row("active", "audio_chunk", STAY_OR_CLOSE, CHUNK, MACHINE.chunk),
+    Row("preparing active", "video_frame", SAME, FRAME, MACHINE.frame),
+    Row("paused", "audio_chunk video_frame", SAME, "Send(warning)", DROP_PAUSED),
+    Row(BEGUN, "text_input", SAME, "Send(text_added) Send(warning)", MACHINE.text),
+    Row(BEGUN, "prefill_done", SAME, UNIT, MACHINE.rebased),
+    Row(BEGUN, "frame_timer", SAME, "Step Prefill", MACHINE.frame_is_late),
+    Row(BEGUN, "detected", SAME, f"Interrupt Detect {UNIT}", MACHINE.detected),
+    Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
+    Row(BEGUN, "prefetched", SAME, "Prefetch", MACHINE.prefetched),
+    Row(BEGUN, "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
+    Row(BEGUN, "step_done", STAY_OR_CLOSE, STEPPED, MACHINE.step_done),
+    Row(BEGUN, "finalize_done", STAY_OR_CLOSE, FINALIZED, MACHINE.finalize_done),
+    Row(BEGUN, "interrupt", SAME, "Interrupt Send(interrupted)", MACHINE.interrupt),
+    Row("active", "pause", "paused", PAUSE, MACHINE.pause),
+    Row("paused", "resume", "active", RESUME, MACHINE.resume),
+    Row("paused", "pause_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row("active", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
     Row(RUNNING, "stop_requested", f"stopping {CLOSED}", STOP, MACHINE.stop),
-    Row(OPEN, "client_diagnostic", SAME, "", MACHINE.ignore),
-    *live_rows(RUNNING, DuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
-    *common_rows(OPEN, CLOSED),
+    Row(f"{RUNNING} stopping", "client_diagnostic", SAME, "", MACHINE.ignore),
+    *live_rows(BEGUN, ENDS_OF_WORK, "pause resume interrupt text_input"),
 )
 """All transitions of `/ws/duplex`. A unit begins with `Step` and ends with `finalize_done`."""
 

@@ -37,8 +37,6 @@ class Append(StrEnum):
 
 @dataclass(frozen=True)
 class Appended:
-    """Text appended during a session."""
-
     purpose: Append
     text: str
     event_id: str | None = None  # of the client's event, echoed once the prompt contains the text
@@ -55,8 +53,7 @@ class Rebase:
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the current prompt yet
-        self._going_in: list[Appended] = []  # in the prompt that is being prefilled
-        self._done: list[Appended] = []  # in the prompt, not acknowledged yet
+        self.going_in: list[Appended] = []  # in the prompt that is being prefilled
         self._typed: list[str] = []  # not in the current prompt yet
 
     def type(self, text: str, *, must_speak: bool) -> bool:
@@ -78,11 +75,11 @@ class Rebase:
         self.is_stale = True
 
     def begin(self) -> Prepare:
-        self._going_in, self._waiting, self.is_stale = self._waiting, [], False
+        self.going_in, self._waiting, self.is_stale = self._waiting, [], False
         for text in self._typed:
             self.history.add(Speaker.USER, f" {text}")
         self._typed.clear()
-        self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
+        self._kept += [each for each in self.going_in if each.purpose is not Append.COMMENTARY]
         later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
         instructions = [text for text in (self.first.prefix_system_prompt, *later) if text]
         return self.first.model_copy(
@@ -95,17 +92,11 @@ class Rebase:
         )
 
     def done(self) -> None:
-        done, self._going_in = self._going_in, []
+        done, self.going_in = self.going_in, []
         for each in done:
             if each.purpose is Append.COMMENTARY:
                 self.wants_speech = True
                 self.history.add(Speaker.DEVELOPER, f" {each.text}")
-        self._done += done
-
-    def take_done(self) -> list[Appended]:
-        """Return the appended texts that entered the prompt since the last call."""
-        done, self._done = self._done, []
-        return done
 
     def first_prompt(self) -> Prepare:
         return self.first.model_copy(update={"suffix_system_prompt": self._suffix()})
@@ -113,7 +104,7 @@ class Rebase:
     def _suffix(self) -> str | None:
         known = [each.text for each in self._kept if each.purpose is Append.THINKING]
         said = self.history.lines()
-        now = [each.text for each in self._going_in if each.purpose is Append.COMMENTARY]
+        now = [each.text for each in self.going_in if each.purpose is Append.COMMENTARY]
         parts = [
             *(f"\n\nKnown: {text}" for text in known),
             *((PREVIOUS + "\n".join(said),) if said else ()),

@@ -7,10 +7,10 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Frame, Prefetch, Send, StartTimer, StopTimer
@@ -75,30 +75,22 @@ class PrefetchPlan:
     def __init__(self, max_new: int) -> None:
         self.is_prefetching = False
         self._max_new = self._left = max_new
-        self._asked: tuple[Frame, ...] = ()  # neither taken by a unit nor dropped since
+        self._asked: list[Frame] = []  # neither taken by a unit nor dropped since
 
-    def next_prefetch(self, waiting: Iterable[Frame]) -> list[Effect]:
+    def next_prefetch(self, waiting: Sequence[Frame]) -> list[Effect]:
         """Start the next prefetch if there is anything to encode or drop."""
-        if self.is_prefetching:
+        new = tuple(frame for frame in waiting if frame not in self._asked)[: self._left]
+        gone = tuple(frame for frame in self._asked if frame not in waiting)
+        if self.is_prefetching or not (new or gone):
             return []
-        now = tuple(waiting)
-        new, gone = _without(now, self._asked), _without(self._asked, now)
-        prefetch = Prefetch(new[: self._left], gone)
-        if not prefetch.frames and not prefetch.dropped:
-            return []
-        self._asked = (*_without(self._asked, gone), *prefetch.frames)
-        self._left -= len(prefetch.frames)
+        self._asked = [*(frame for frame in self._asked if frame in waiting), *new]
+        self._left -= len(new)
         self.is_prefetching = True
-        return [prefetch]
+        return [Prefetch(new, gone)]
 
-    def taken(self, frames: Iterable[Frame]) -> None:
-        self._asked = _without(self._asked, frames)
+    def taken(self, frames: Sequence[Frame]) -> None:
+        self._asked = [frame for frame in self._asked if frame not in frames]
         self._left = self._max_new
-
-
-def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, ...]:
-    excluded = frozenset(others)
-    return tuple(frame for frame in frames if frame not in excluded)
 
 
 class UnitInput:
@@ -116,12 +108,6 @@ class UnitInput:
         self._detecting: WaitingChunk | None = None
         self._dropped = dict.fromkeys(DROPPED, 0)
         self._warned: set[ErrorCode] = set()  # since the last unit began
-
-    @property
-    def loose_frames(self) -> list[Frame]:
-        """Waiting pictures that were sent as messages of their own, oldest first."""
-        given = (frame for entry in self._waiting for frame in entry.frames)
-        return [*(frame for frame in given if frame.is_separate), *self.held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
         """Add a chunk; return the warnings."""
@@ -165,14 +151,15 @@ class UnitInput:
         self._detecting = None
 
     def prefetch(self) -> list[Effect]:
-        """Prefetch waiting pictures within the budget, unless a prefetch is running."""
-        return self.prefetch_plan.next_prefetch(self.loose_frames)
+        """Prefetch waiting pictures that were sent as messages of their own, oldest first."""
+        given = (frame for entry in self._waiting for frame in entry.frames)
+        loose = [*(frame for frame in given if frame.is_separate), *self.held]
+        return self.prefetch_plan.next_prefetch(loose)
 
     def take(self, now_s: float) -> tuple[list[Effect], WaitingChunk | None]:
-        """Remove and return the oldest chunk if it waits neither for a picture nor for detection.
+        """Remove the oldest chunk if it waits neither for a picture nor for detection.
 
-        Returns:
-            Effects on the picture's timer, and the chunk if its unit may begin.
+        Return the effects on the picture's timer, and the chunk if its unit may begin.
         """
         if not self._waiting:
             return [], None
@@ -272,24 +259,17 @@ CountTokens = Callable[[str], int]
 
 
 class Speaker(StrEnum):
-    """Speaker of a line of the conversation."""
-
     USER = "User"
     ASSISTANT = "Assistant"
     DEVELOPER = "Note"
 
 
-@dataclass(frozen=True)
-class _Said:
-    """Consecutive text of one speaker, or speech of the user without a transcript yet."""
+class _Said(NamedTuple):
+    """Consecutive text of one speaker, or `USER_SPOKE` until there is a transcript."""
 
     speaker: Speaker
     text: str
-    start_samples: int = 0  # of such speech, in the input
-
-    @property
-    def has_no_transcript(self) -> bool:
-        return self.text == USER_SPOKE
+    start_samples: int = 0  # of speech without a transcript, in the input
 
 
 class SpokenHistory:
@@ -305,21 +285,21 @@ class SpokenHistory:
     def add(self, speaker: Speaker, text: str) -> None:
         """Add text; consecutive text of one speaker is one item."""
         before = self._items[-1] if self._items else None
-        if before is not None and before.speaker is speaker and not before.has_no_transcript:
+        if before is not None and before.speaker is speaker and before.text != USER_SPOKE:
             self._items.pop()
             text = before.text + text
         self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
 
     def add_speech(self, start_samples: int) -> None:
         """Note that the user speaks; consecutive speech without a transcript is one item."""
-        if not self._items or not self._items[-1].has_no_transcript:
+        if not self._items or self._items[-1].text != USER_SPOKE:
             self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
 
     def set_transcript(self, text: str, end_samples: int) -> None:
         """Set the transcript of the user's newest speech without one that began before its end."""
         for index, item in reversed(list(enumerate(self._items))):
-            if item.has_no_transcript and item.start_samples <= end_samples:
-                self._items[index] = replace(item, text=text)
+            if item.text == USER_SPOKE and item.start_samples <= end_samples:
+                self._items[index] = item._replace(text=text)
                 return
         self.add(Speaker.USER, f" {text}")
 

@@ -7,10 +7,10 @@ end in exactly one event. Engine work is requested one at a time, and so is each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from core.errors import CloseCode
-from core.protocols.events import Segment, TimerName
+from core.protocols.events import Frozen, Segment, TimerName
 from core.protocols.openai_events import RealtimeEvent, ServerEvent
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
@@ -26,38 +26,28 @@ ServerMessage = (
 )
 """Any message to a client."""
 
-PrefillMessage = (
-    streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare | chat.ChatSocketRequest
-)
-
 
 # --- carried out by the loop ---
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a message to the client."""
-
+class Send(Frozen):
     message: ServerMessage
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimer:
+class StartTimer(Frozen):
     """Emit `TimerFired(name)` after `delay_s`; a running timer of this name restarts."""
 
     name: TimerName
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StopTimer:
+class StopTimer(Frozen):
     """Stop a timer, if it runs. The end of the machine stops all."""
 
     name: TimerName
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Frozen):
     """Close the socket; nothing follows."""
 
     code: CloseCode = CloseCode.NORMAL
@@ -67,8 +57,7 @@ class Close:
 # --- carried out by the session's handler ---
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Frozen):
     """A picture of a duplex session; only its number is compared."""
 
     number: int  # order of arrival within the session
@@ -77,20 +66,18 @@ class Frame:
     is_separate: bool = field(default=True, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill:
+class Prefill(Frozen):
     """Feed the system prompt or the messages of a turn; takes a slot if none is held.
 
     Ends in `PrefillDone`, `CacheMissed`, `TurnFailed` or `EngineFailed`.
     """
 
-    message: PrefillMessage
+    message: streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare | chat.ChatSocketRequest
     # The first of its turn; `Rollback` returns to the state before it.
     is_first: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """Run one unit: the model listens or speaks. Ends in `StepDone` or `EngineFailed`.
 
     Any number of `AudioReady` may precede it if the client requested early audio.
@@ -104,8 +91,7 @@ class Step:
     client_format: AudioFormat | None = None  # OpenAI protocols: format of the audio to the client
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetch:
+class Prefetch(Frozen):
     """Encode pictures ahead of their unit, concurrently with other work. Ends in `Prefetched`.
 
     The `Step` uses the encoded pictures and reports problems with them.
@@ -115,13 +101,11 @@ class Prefetch:
     dropped: tuple[Frame, ...] = ()  # requested earlier, no longer needed
 
 
-@dataclass(frozen=True, slots=True)
-class Finalize:
+class Finalize(Frozen):
     """Close the unit in the cache. Ends in `FinalizeDone` or `EngineFailed`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
+class Generate(Frozen):
     """Generate a reply to the prefilled messages, or to a segment, which is prefilled first.
 
     Ends, after any number of `ChunkReady`, in `GenerateDone`, `TurnFailed` or `EngineFailed`.
@@ -133,46 +117,39 @@ class Generate:
     turn_index: int = 0  # half duplex: number of the turn
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(Frozen):
     """Return to the state before the turn; if it is no longer held, drop the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retain:
+class Retain(Frozen):
     """End the turn: retain the conversation for the next one and release the slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Frozen):
     """Immediately, from the loop: cut short the running prefill or reply; in duplex, listen next.
 
     Work requested later is unaffected. The work may have ended meanwhile.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Frozen):
     """Immediately, from the loop: end running work at its next forward pass; `Release` follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Detect:
+class Detect(Frozen):
     """Run voice activity detection on the next audio of the stream. Ends in `Detected`."""
 
     samples: bytes = field(repr=False)  # little-endian float32, mono, 16 kHz
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSpeech:
+class ScoreSpeech(Frozen):
     """Compute speech probabilities of the next audio of the stream. Ends in `SpeechScored`."""
 
     pcm: bytes = field(repr=False)  # whole samples
     format: AudioFormat  # a different one than before begins a new stream
 
 
-@dataclass(frozen=True, slots=True)
-class Transcribe:
+class Transcribe(Frozen):
     """Transcribe the audio of an item concurrently. Ends in `ItemTranscribed`."""
 
     item_id: str
@@ -181,21 +158,18 @@ class Transcribe:
     wanted: Transcription  # language and prompt from the client
 
 
-@dataclass(frozen=True, slots=True)
-class ResetDetector:
+class ResetDetector(Frozen):
     """Reset voice activity detection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Frozen):
     """Once per machine: free the session's resources after running work has ended."""
 
 
 # --- carried out by the gateway's relay ---
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(Frozen):
     """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`."""
 
     request_type: RequestType
@@ -204,35 +178,29 @@ class Enqueue:
     order: int | None = None  # the position it holds already; None is last
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTicket:
+class CancelTicket(Frozen):
     """Leave the queue. If a worker was assigned meanwhile, `Assigned` still follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPosition:
+class ReportPosition(Frozen):
     """Emit `PositionChanged` now."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectWorker:
+class ConnectWorker(Frozen):
     """Open the socket to the worker. Ends in `WorkerConnected` or `WorkerFailed`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(Frozen):
     """Forward a held message of the client to the worker."""
 
     text: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class StartRelay:
+class StartRelay(Frozen):
     """Relay texts both ways from now on, unread."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseWorker:
+class ReleaseWorker(Frozen):
     """Once per `Assigned`: close the socket to the worker, then release the worker."""
 
     # The turn or session ended in order; otherwise the state of the worker's cache is unknown.

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, dataclass_transform
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import OmniError
@@ -49,14 +49,22 @@ class TimerName(StrEnum):
     ANSWER = "answer"  # the model speaks by then
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """Base of events and effects, whose subclasses are frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Event(Frozen):
     """Base of all events; `KIND` is the class name in snake case."""
 
     KIND: ClassVar[str] = "event"
     at_s: float = field(default=0.0, kw_only=True)
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.KIND = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     kind = property(attrgetter("KIND"))
@@ -66,7 +74,6 @@ class Opened(Event):
     """The client's socket was accepted; always the first event."""
 
 
-@dataclass(frozen=True, slots=True)
 class Received(Generic[MessageT], Event):
     """A valid message of the client; its kind is the message's type."""
 
@@ -76,28 +83,28 @@ class Received(Generic[MessageT], Event):
     kind = property(attrgetter("message.type"))
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected(Event):
-    """A client message that cannot be parsed or is too big."""
+class Failure(Event):
+    """Base of the events that carry an error."""
 
     error: OmniError
 
 
-@dataclass(frozen=True, slots=True)
+class Rejected(Failure):
+    """A client message that cannot be parsed or is too big."""
+
+
 class Disconnected(Event):
     """The socket is closed; nothing can be sent."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class ClientAway(Event):
     """A resumable session lost its socket, or continues over another one."""
 
     is_away: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class TimerFired(Event):
     """A timer fired; its kind is `<name>_timer`."""
 
@@ -116,21 +123,16 @@ class ShuttingDown(Event):
     """The process is about to exit."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFailed(Event):
+class EngineFailed(Failure):
     """The engine cannot continue with this session."""
 
-    error: OmniError
 
-
-@dataclass(frozen=True, slots=True)
 class EngineWarning(Event):
     """The engine skipped something and continues, for example an undecodable picture."""
 
     problem: OmniError
 
 
-@dataclass(frozen=True, slots=True)
 class PrefillDone(Event):
     """End of `Prefill`: the system prompt or the messages are in the KV cache."""
 
@@ -145,7 +147,6 @@ class CacheMissed(Event):
     """End of `Prefill`: the cache does not hold the expected history; nothing was fed."""
 
 
-@dataclass(frozen=True, slots=True)
 class AudioReady(Event):
     """Part of a unit's audio; any number of these precede `StepDone`."""
 
@@ -153,7 +154,6 @@ class AudioReady(Event):
     client_audio: bytes = field(default=b"", repr=False)  # in `Step.client_format`
 
 
-@dataclass(frozen=True, slots=True)
 class StepDone(Event):
     """End of `Step`: the model listened or spoke for one unit."""
 
@@ -164,7 +164,6 @@ class StepDone(Event):
     client_audio: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
 class FinalizeDone(Event):
     """End of `Finalize`: the unit is closed in the cache."""
 
@@ -172,8 +171,7 @@ class FinalizeDone(Event):
     kv_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Frozen):
     """The user's speech between two endpoints."""
 
     # Little-endian float32, mono, 16 kHz, padding included; may be empty where only the event
@@ -193,14 +191,12 @@ class Segment:
 SpeechEvent = SpeechSuspected | SpeechStarted | Segment | SpeechDiscarded
 
 
-@dataclass(frozen=True, slots=True)
 class Detected(Event):
     """End of `Detect`: speech events of one chunk, oldest first."""
 
     speech_events: tuple[SpeechEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Transcribed(Event):
     """The transcript of a segment, or why there is none; arrives at any time."""
 
@@ -213,7 +209,6 @@ class Transcribed(Event):
     prefill: WorkerPrefill | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
 class ItemTranscribed(Event):
     """End of `Transcribe`, at any time: the transcript of an item, or why there is none."""
 
@@ -222,7 +217,6 @@ class ItemTranscribed(Event):
     problem: OmniError | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SpeechScored(Event):
     """End of `ScoreSpeech`: speech probability of each completed window, oldest first."""
 
@@ -238,7 +232,6 @@ class Prefetched(Event):
     """End of `Prefetch`: the pictures that a unit still needs are encoded."""
 
 
-@dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
     """A chunk of the reply; any number of these precede `GenerateDone`."""
 
@@ -246,7 +239,6 @@ class ChunkReady(Event):
     client_audio: bytes = field(default=b"", repr=False)  # Realtime: in the client's format
 
 
-@dataclass(frozen=True, slots=True)
 class GenerateDone(Event):
     """End of `Generate`: the reply is complete or was cut short, and is closed in the cache."""
 
@@ -256,18 +248,15 @@ class GenerateDone(Event):
     kv_tokens: int = 0  # tokens in the KV cache
 
 
-@dataclass(frozen=True, slots=True)
-class TurnFailed(Event):
+class TurnFailed(Failure):
     """End of `Generate` or of a turn's `Prefill`: the turn failed; the session may continue."""
 
-    error: OmniError
     can_rollback: bool = False
 
 
 # --- events of the gateway's queueing machine ---
 
 
-@dataclass(frozen=True, slots=True)
 class RawMessage(Event):
     """An unparsed client message; its kind is its type, or "other"."""
 
@@ -277,7 +266,6 @@ class RawMessage(Event):
     kind = property(attrgetter("message_type"))
 
 
-@dataclass(frozen=True, slots=True)
 class Enqueued(Event):
     """No worker is free: the request waits."""
 
@@ -288,14 +276,10 @@ class PositionChanged(Enqueued):
     """The position or the estimate changed, or was requested."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRefused(Event):
+class QueueRefused(Failure):
     """The queue is full, there is no worker, or the ticket was cancelled."""
 
-    error: OmniError
 
-
-@dataclass(frozen=True, slots=True)
 class Assigned(Event):
     """A worker is assigned until it is released."""
 
@@ -307,22 +291,16 @@ class WorkerConnected(Event):
     """The socket to the worker is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerUnreachable(Event):
+class WorkerUnreachable(Failure):
     """The worker cannot be reached, but another can; `order` was the request's position."""
 
-    error: OmniError
     order: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFailed(Event):
+class WorkerFailed(Failure):
     """The worker cannot be reached, or its socket broke before its last message."""
 
-    error: OmniError
 
-
-@dataclass(frozen=True, slots=True)
 class WorkerClosed(Event):
     """The worker closed its socket after its last message, which was forwarded."""
 

@@ -12,8 +12,7 @@ from typing import Any, Final, get_args
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
-from core.protocols.duplex import DuplexPhase
-from core.protocols.duplex_context import SPEAKER_OF, Append, Appended
+from core.protocols.duplex_context import Append, Appended
 from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import (
     Close,
@@ -26,10 +25,9 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import Event, Received, TimerName
-from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.machine import SessionIds, TableMachine
-from core.protocols.paced_session import LATE_MAX_S, PacedSession
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.paced_session import LATE_MAX_S, Closing, LiveEvents, LiveNames, PacedSession
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
 from core.schemas.openai_errors import FieldError, socket_code
@@ -42,14 +40,12 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
-    """State machine of one `/v1/live/sessions` socket."""
-
+class GptLiveMachine(TableMachine[Phase, Effect]):
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
         self.may_record = True
-        self._units = PacedSession(ids, limits, count)
+        self.units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._transcribes = live.transcribes
@@ -60,43 +56,29 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         self._closing: Closing = "close_requested"  # why the session ends
 
     @property
-    def phase(self) -> DuplexPhase:
-        return self._units.machine.phase
+    def phase(self) -> Phase:
+        return self.units.machine.phase
 
     @property
     def status(self) -> WorkerStatus:
-        return self._units.machine.status
-
-    @property
-    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """Events and effects of the duplex machine during the last event, for observers."""
-        return tuple(self._units.seen)
+        return self.units.machine.status
 
     def handle(self, event: Event) -> list[Effect]:
-        self._units.seen.clear()
+        self.units.seen.clear()
         if isinstance(event, Received):
             self._last_event_s = event.at_s
         return super().handle(event)
-
-    # --- start ---
 
     def start(self, event: Received[messages.SessionStart]) -> list[Effect]:
         settings = event.message.session
         self._events.settings = settings
         self._start_id = event.message.event_id
         self.may_record = settings.store is not False
-        first = duplex.Prepare(
-            prefix_system_prompt=settings.instructions or "",
-            ref_audio_base64=settings.audio.output.voice_sample,
-            early_audio=True,
-        )
-        said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
-        audio_format = settings.audio.format
-        return self._translated(self._units.prepare(first, audio_format, said, event.at_s))
+        return self._translated(self.units.prepare(settings, event.at_s))
 
     def started(self, event: events.PrefillDone) -> list[Effect]:
-        effects = self._translated(self._units.handle(event))
-        self._units.begin(event.at_s)
+        effects = self._translated(self.units.handle(event))
+        self.units.begin(event.at_s)
         self._usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
@@ -110,20 +92,20 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
     def not_started(self, event: events.TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
-            for effect in self._translated(self._units.handle(event))
+            for effect in self._translated(self.units.handle(event))
         ]
 
     # --- client events ---
 
     def append_audio(self, event: Received[messages.AudioReceived]) -> list[Effect]:
-        return self._translated(self._units.append_audio(event.message.samples, event.at_s))
+        return self._translated(self.units.append_audio(event.message.samples, event.at_s))
 
     def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
         frame = duplex.VideoFrame(frame=event.message.image)
-        return self._translated(self._units.handle(Received(frame, at_s=event.at_s)))
+        return self._translated(self.units.handle(Received(frame, at_s=event.at_s)))
 
     def mute(self, event: Received[Any]) -> list[Effect]:
-        is_muted = self._units.input.is_muted = event.kind.endswith(".mute")
+        is_muted = self.units.input.is_muted = event.kind.endswith(".mute")
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
         return [self._events.acknowledged(done, event.message.event_id)]
 
@@ -137,18 +119,18 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]
-        if not self._units.rebase.has_room(words):
+        if not self.units.rebase.has_room(words):
             text = "'content' finds no room: too much was appended to this session."
             return [self._error(event, "content_too_long", text, "content")]
-        if self._units.fixture is not None and words.purpose is Append.COMMENTARY:
+        if self.units.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
-        self._units.rebase.append(words)
-        return self._translated(self._units.advance(event.at_s))
+        self.units.rebase.append(words)
+        return self._translated(self.units.advance(event.at_s))
 
     def play(self, event: Received[messages.Fixture]) -> list[Effect]:
-        if self._units.fixture is not None:
+        if self.units.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._translated(self._units.play(event.message, event.at_s))
+        effects = self._translated(self.units.play(event.message, event.at_s))
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
@@ -159,7 +141,6 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         return [self._events.session("updated", event.message.event_id)]
 
     def not_offered(self, event: Received[Any]) -> list[Effect]:
-        """Refuse an event that requires a delegation."""
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
@@ -171,12 +152,10 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Event) -> list[Effect]:
-        return self._translated(self._units.handle(Received(Stop(), at_s=event.at_s)))
-
-    # --- clock ---
+        return self._translated(self.units.handle(Received(Stop(), at_s=event.at_s)))
 
     def tick(self, event: events.TimerFired) -> list[Effect]:
-        units, at_s = self._units, event.at_s
+        units, at_s = self.units, event.at_s
         if units.sender.is_too_late(at_s):
             return self._translated(units.machine.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
@@ -188,7 +167,7 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         if at_s >= self._usage_due_s:
             self._usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
-        effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
+        effects.append(StartTimer(TimerName.PACE, max(0.0, units.sender.due_s - at_s)))
         if at_s - self._last_event_s > IDLE_S and units.is_active:
             self._closing = "expired"
             return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
@@ -198,40 +177,38 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
 
     def wait_for_client(self, event: events.ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
-        self._units.is_paused = event.is_away
+        self.units.is_paused = event.is_away
         if event.is_away:
             return [StopTimer(TimerName.PACE)]
-        self._units.begin(event.at_s)
+        self.units.begin(event.at_s)
         return self._restart_clock(event.at_s)
 
     # --- engine events ---
 
     def detected(self, event: events.Detected) -> list[Effect]:
-        return self._translated(self._units.detected(event))
+        return self._translated(self.units.detected(event))
 
     def rebased(self, event: events.PrefillDone) -> list[Effect]:
-        units = self._units
-        effects = units.handle(event)
+        units = self.units
+        appended, effects = units.rebase.going_in, units.handle(event)
         sent = [
             self._events.acknowledged(
                 f"{words.purpose}.appended", words.event_id, units.input.received_ms
             )
-            for words in units.rebase.take_done()
+            for words in appended
         ]
         return [*sent, *self._translated([*effects, *units.advance(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
-        effects = self._translated(self._units.handle(event))
-        return [*effects, *self._translated(self._units.advance(event.at_s))]
+        effects = self._translated(self.units.handle(event))
+        return [*effects, *self._translated(self.units.advance(event.at_s))]
 
     def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
-    # --- helpers ---
-
     def _restart_clock(self, at_s: float) -> list[Effect]:
         effects = self.tick(events.TimerFired(TimerName.PACE, at_s=at_s))
-        return [*effects, *self._translated(self._units.advance(at_s))]
+        return [*effects, *self._translated(self.units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
         """Return the client's effects for those of the duplex machine."""
@@ -242,7 +219,7 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
                     wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
                     translated.append(Prefill(prompt.model_copy(update=wanted)))
                 case Step():
-                    translated.append(replace(effect, client_format=self._units.format))
+                    translated.append(replace(effect, client_format=self.units.format))
                 case Send(message):
                     translated += self._translated_message(message)
                 case _:
@@ -250,15 +227,13 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         return translated
 
     def _translated_message(self, message: ServerMessage) -> list[Effect]:
-        live, received_ms = self._events, self._units.input.received_ms
+        live, received_ms = self._events, self.units.input.received_ms
         match message:
             case duplex.Prepared():
                 start_id, self._start_id = self._start_id, None
                 return [live.session("started", start_id), *live.notes()]
             case duplex.ResultPart() | duplex.Result() as unit:
-                self._units.put(unit)
-                return []
-            case duplex.Interrupted():
+                self.units.put(unit)
                 return []
             case UserTranscript() as said:
                 return [*live.transcribed(said)]
@@ -268,7 +243,7 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
                 return [live.closed("expired", received_ms)]
             case ErrorMessage(code=ErrorCode.CONTEXT_FULL) as error:
                 return [self._too_long(error), live.closed("expired", received_ms)]
-            case WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
+            case duplex.Interrupted() | WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL):
                 return []  # the duplex session restarts before the context is full
             case WarningMessage(code=code, message=text):
                 return [live.info(code.value, text)]
@@ -279,7 +254,7 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
 
     def _too_long(self, error: ErrorMessage) -> Effect:
         """Return why the context is full: the prompt, whose instructions are unbounded, or talk."""
-        if not self._units.machine.is_preparing:
+        if not isinstance(self.units.machine.work, Prefill):
             return self._events.failed(error)
         text = (
             "'session.instructions', with all that was appended to them, exceed the context of "
@@ -295,17 +270,17 @@ class GptLiveMachine(TableMachine[DuplexPhase, Effect]):
         return self._events.error(code, text, param, event.message.event_id)
 
 
-def _passed_on(row: Row[duplex_rules.DuplexMachine, Effect]) -> Row[GptLiveMachine, Effect]:
+def _passed_on(row: Row) -> Row:
     """Return the row that passes events on to a row of the duplex machine."""
-    phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
+    phases = " ".join(phase for phase in row.phases.split() if phase != Phase.PAUSED)
     words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
-    continued = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
+    continued = f" {UNITS} Cancel" if Phase.ACTIVE in phases.split() else ""
     effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
     passed = " ".join(event for event in row.events.split() if event in PASSED_ON)
     return Row(phases, passed, row.targets, effects, GptLiveMachine.pass_on)
 
 
-MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"
+MAY_END: Final = f"{SAME} stopping {CLOSED}"
 ERROR: Final = "Send(error)"
 SOUND: Final = (
     "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
@@ -336,11 +311,7 @@ TRANSLATIONS: Final = {
     "Send(result_part)": "",
 }
 """Effects by which those of the duplex machine are replaced."""
-WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
-ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
-BEGUN: Final = (*PREPARING, *ACTIVE)
-OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
-CLOSED: Final = DuplexPhase.CLOSED
+BEGUN: Final = "preparing active"
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
@@ -355,25 +326,25 @@ CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Ef
 )
 """Client events after `session.start`, with their effects and actions."""
 TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
-TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
-    Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
-    Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
-    Row(WAITING, TOO_EARLY, SAME, ERROR, MACHINE.too_early),
-    Row(PREPARING, "prefill_done", "active", STARTED, MACHINE.started),
+TABLE: Final = (
+    Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
+    Row("waiting", "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
+    Row("waiting", "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
+    Row("waiting", TOO_EARLY, SAME, ERROR, MACHINE.too_early),
+    Row("preparing", "prefill_done", "active", STARTED, MACHINE.started),
     *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
     Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
-    Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
-    Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
-    Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, AWAKE, MACHINE.tick),
-    Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
-    Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
-    Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
+    Row("preparing", "fixture", SAME, ERROR, MACHINE.too_early),
+    Row("active", "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
+    Row("active stopping", "pace_timer", MAY_END, AWAKE, MACHINE.tick),
+    Row("active", "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
+    Row("active", "detected", SAME, "Interrupt Detect", MACHINE.detected),
+    Row("active", "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
     *(_passed_on(row) for row in duplex_rules.TABLE if PASSED_ON & {*row.events.split()}),
-    Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
-    Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
-    Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),
+    Row("stopping", "prefill_done", CLOSED, LAST, MACHINE.pass_on),
+    Row(f"waiting {BEGUN} stopping", "rejected", SAME, ERROR, MACHINE.reject),
+    Row(f"waiting {BEGUN} stopping", "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine inside."""
 

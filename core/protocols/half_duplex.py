@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from core.endpointing import SpeechStarted
@@ -29,30 +28,21 @@ from core.protocols.events import MS_PER_S, Event, Received, Segment, SpeechEven
 from core.protocols.machine import (
     AHEAD_MAX_S,
     FAILURE,
+    TIMEOUT,
     AudioRateLimit,
     LiveLimits,
     LiveMachine,
     Reply,
     SessionIds,
-    common_rows,
     live_rows,
+    timer,
     warn,
 )
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import half_duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
-
-
-class HalfDuplexPhase(StrEnum):
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    LISTENING = "listening"
-    GENERATING = "generating"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
 
 COLD_START_SAMPLES: Final = messages.COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
@@ -138,9 +128,7 @@ class DetectionQueue:
         self.speech_events.extend(speech_events)
 
 
-class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
-    """State machine of one `/ws/half_duplex` session."""
-
+class HalfDuplexMachine(LiveMachine):
     busy_status = WorkerStatus.BUSY_HALF_DUPLEX
     stopped = messages.Stopped
     timed_out = messages.Timeout
@@ -148,7 +136,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
         self._limits = limits or HalfDuplexLimits()
-        super().__init__(ids, HalfDuplexPhase.WAITING)
+        super().__init__(ids)
         self._timeout_s = 0.0
         self._detection = DetectionQueue(self._limits)
         self._pace = AudioRateLimit()
@@ -158,11 +146,11 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
-        self._phase = HalfDuplexPhase.PREPARING
+        self._phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = HalfDuplexPhase.LISTENING
+        self._phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
         message = messages.Prepared(
             session_id=self._ids.session_id,
@@ -170,9 +158,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             recording_session_id=self._ids.recording_session_id,
             session_secret=self._ids.session_secret,
         )
-        return [Send(message), *self._wait_for_audio(event.at_s), *self._session_timer()]
-
-    # --- listening ---
+        session = timer(TimerName.SESSION, self._limits.max_session_s)
+        return [Send(message), *self._wait_for_audio(event.at_s), *session]
 
     def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         """Add audio; even ignored audio restarts the idle timer."""
@@ -184,25 +171,16 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
         effects = self._take_speech_events(event.at_s)
-        if self._phase == HalfDuplexPhase.LISTENING:
+        if self._phase == Phase.LISTENING:
             effects += self._detection.detect_next()
         return effects
-
-    # --- replying ---
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
         return [self._reply.add(event.chunk, event.at_s)]
 
     def turn_done(self, event: events.GenerateDone) -> list[Effect]:
-        message = messages.TurnDone(
-            turn_index=self._turn_index,
-            text=event.text,
-            interrupted=event.stopped,
-            elapsed_ms=self._elapsed_ms(event.at_s),
-            kv_cache_length=event.kv_tokens,
-            token_stats=event.token_stats,
-        )
-        limits, effects = self._limits, [*self._reply.last_chunk(), Send(message)]
+        effects = self._turn_done(event, event.at_s)
+        limits = self._limits
         room = (limits.max_kv_tokens, limits.kv_reserve_tokens)
         effects += self._check_context(event.kv_tokens, *room)
         return effects if self.is_closed else [*effects, *self._listen_again(event.at_s)]
@@ -211,20 +189,24 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         """Undo the turn and continue; if it cannot be undone, end."""
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
-        message = messages.TurnDone(
-            turn_index=self._turn_index,
-            text=self._reply.text,
-            interrupted=True,
-            elapsed_ms=self._elapsed_ms(event.at_s),
-        )
-        undone: list[Effect] = [Rollback(), warn(event.error), *self._reply.last_chunk()]
-        return [*undone, Send(message), *self._listen_again(event.at_s)]
+        cut_short = events.GenerateDone(self._reply.text, stopped=True)
+        done = self._turn_done(cut_short, event.at_s)
+        return [Rollback(), warn(event.error), *done, *self._listen_again(event.at_s)]
 
     def interrupt(self, event: Event) -> list[Effect]:
         self._detection.speech_events.clear()
         return [Interrupt()]
 
-    # --- helpers ---
+    def _turn_done(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
+        message = messages.TurnDone(
+            turn_index=self._turn_index,
+            text=end.text,
+            interrupted=end.stopped,
+            elapsed_ms=round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1),
+            kv_cache_length=end.kv_tokens,
+            token_stats=end.token_stats,
+        )
+        return [*self._reply.last_chunk(), Send(message)]
 
     def _take_speech_events(self, now_s: float) -> list[Effect]:
         """Report speech events up to a segment, which begins a reply."""
@@ -234,25 +216,20 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             is_speaking = isinstance(speech_event, SpeechStarted)
             effects.append(Send(messages.VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):
-                return [*effects, *self._answer(speech_event, now_s)]
+                self._phase = Phase.GENERATING
+                self._reply = Reply(self._reply.playback_end_s)
+                self._turn_began_s = now_s
+                self._detection.waiting.clear()
+                begun = messages.Generating(speech_duration_ms=speech_event.duration_ms)
+                reply = self._begin(Generate(speech_event, self._turn_index))
+                return [*effects, StopTimer(TimerName.IDLE), Send(begun), reply]
         return effects
-
-    def _answer(self, segment: Segment, now_s: float) -> list[Effect]:
-        self._phase = HalfDuplexPhase.GENERATING
-        self._reply = Reply(self._reply.playback_end_s)
-        self._turn_began_s = now_s
-        self._detection.waiting.clear()
-        return [
-            StopTimer(TimerName.IDLE),
-            Send(messages.Generating(speech_duration_ms=segment.duration_ms)),
-            self._begin(Generate(segment, self._turn_index)),
-        ]
 
     def _listen_again(self, now_s: float) -> list[Effect]:
         self._turn_index += 1
-        self._phase = HalfDuplexPhase.LISTENING
+        self._phase = Phase.LISTENING
         effects = self._take_speech_events(now_s)
-        if self._phase == HalfDuplexPhase.LISTENING:
+        if self._phase == Phase.LISTENING:
             effects += [ResetDetector(), *self._wait_for_audio(now_s)]
         return effects
 
@@ -261,17 +238,9 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._since_s = max(now_s, self._reply.playback_end_s)
         return [StartTimer(TimerName.IDLE, self._since_s - now_s + self._timeout_s)]
 
-    def _elapsed_ms(self, now_s: float) -> float:
-        return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)
 
-
-WAITING, PREPARING = (HalfDuplexPhase.WAITING,), (HalfDuplexPhase.PREPARING,)
-LISTENING, GENERATING = (HalfDuplexPhase.LISTENING,), (HalfDuplexPhase.GENERATING,)
-RUNNING: Final = (*WAITING, *PREPARING, *LISTENING, *GENERATING)
-OPEN: Final = (*RUNNING, HalfDuplexPhase.STOPPING)
-CLOSED: Final = HalfDuplexPhase.CLOSED
-TIMEOUT: Final = "Cancel Send(timeout) Release Close"
-TURN_ENDS: Final = f"{SAME} {HalfDuplexPhase.LISTENING} {CLOSED}"
+BEGUN: Final = "listening generating"
+TURN_ENDS: Final = f"{SAME} listening {CLOSED}"
 NEXT: Final = (
     "Send(vad_state) StopTimer(idle) Send(generating) Generate ResetDetector StartTimer(idle)"
 )
@@ -283,26 +252,19 @@ SPEECH: Final = "Send(vad_state) Detect StopTimer(idle) Send(generating) Generat
 REPLIED: Final = f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}"
 FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}"
 
-TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
-    Row(WAITING, "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(PREPARING, "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", MACHINE.already_prepared),
-    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", MACHINE.not_prepared_once),
-    Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", MACHINE.not_prepared),
-    Row(LISTENING, "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
-    Row(LISTENING, "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
-    Row(LISTENING, "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(GENERATING, "audio_chunk", SAME, "", MACHINE.ignore),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(GENERATING, "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
-    Row(GENERATING, "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
-    Row(GENERATING, "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
-    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
-    *live_rows(RUNNING, HalfDuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
-    *common_rows(OPEN, CLOSED),
+TABLE: Final = (
+    Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
+    Row("preparing", "prefill_done", "listening", PREPARED, MACHINE.prepared),
+    Row("listening", "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
+    Row("listening", "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
+    Row("listening", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
+    Row("generating", "audio_chunk", SAME, "", MACHINE.ignore),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row("generating", "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
+    Row("generating", "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
+    Row("generating", "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
+    Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
+    *live_rows(BEGUN, ENDS_OF_WORK, "interrupt"),
 )
 """All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""
 

@@ -5,7 +5,7 @@ A machine requests engine work only while none is running, and `Release` exactly
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -22,13 +22,12 @@ from core.protocols.effects import (
     Prefill,
     Release,
     Send,
-    ServerMessage,
     StartTimer,
     Step,
     WorkEffect,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.tables import SAME, EffectT, Index, Row
+from core.protocols.tables import CLOSED, SAME, Phase, Row
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
@@ -36,6 +35,7 @@ from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
 
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
+EffectT = TypeVar("EffectT")
 
 # Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
@@ -72,10 +72,42 @@ def warn(problem: OmniError) -> Send:
     return Send(WarningMessage.of(problem))
 
 
+def timer(name: TimerName, limit_s: float) -> list[Effect]:
+    """Return the start of a timer, unless its limit is 0, which is unlimited."""
+    return [StartTimer(name, limit_s)] if limit_s > 0 else []
+
+
+# Any: machines of the gateway and of the worker have effects of different types.
+def warns(problem: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+    """Return the action of a row that only warns."""
+    return lambda machine, event: [warn(problem(*text))]
+
+
+def warns_once(
+    topic: str, problem: type[OmniError], *text: str
+) -> Callable[[SessionMachine, Event], list[Effect]]:
+    """Return the action of a row that warns of a topic the first time."""
+    return lambda machine, event: machine.warn_once(topic, problem(*text))
+
+
+def fails(error: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+    """Return the action of a row that ends the session by an error."""
+    return lambda machine, event: machine.fail(error(*text))
+
+
+def fail(machine: Any, event: events.Failure) -> list[Any]:
+    effects: list[Any] = machine.fail(event.error)
+    return effects
+
+
+def reject(machine: Any, event: events.Rejected) -> list[Any]:
+    return [warn(event.error)] if isinstance(event.error, RECOVERABLE) else fail(machine, event)
+
+
 class TableMachine(Generic[PhaseT, EffectT]):
     """A machine that runs by a table, whose phases include "closed"."""
 
-    rows: ClassVar[Index[Any, Any]]
+    rows: ClassVar[Mapping[tuple[str, str], Row]]
     _phase: PhaseT
 
     @property
@@ -84,7 +116,7 @@ class TableMachine(Generic[PhaseT, EffectT]):
 
     @property
     def is_closed(self) -> bool:
-        return self.phase == "closed"
+        return self.phase == CLOSED
 
     def handle(self, event: Event) -> list[EffectT]:
         """Return the effects to carry out, in order."""
@@ -92,43 +124,42 @@ class TableMachine(Generic[PhaseT, EffectT]):
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _not_allowed(self, event: Event) -> list[EffectT]:
-        """Handle an event without a row."""
         return []
 
 
-class SessionMachine(TableMachine[PhaseT, Effect]):
+class SessionMachine(TableMachine[Phase, Effect]):
     """State machine of one session; no effect follows its `Release`, which closes it."""
 
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
+    idle_phases: ClassVar[tuple[Phase, ...]] = (Phase.CLOSED,)
 
-    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
+    def __init__(self, ids: SessionIds, first: Phase) -> None:
         self._phase = first
         self._ids = ids
-        self._work: WorkEffect | None = None
+        self.work: WorkEffect | None = None  # in the engine
         self._is_cancelled = False
         self._warned: set[str] = set()
 
     @property
     def is_working(self) -> bool:
-        return self._work is not None
+        return self.work is not None
 
     @property
     def status(self) -> WorkerStatus:
-        """Worker status that results from this session."""
-        return WorkerStatus.IDLE if self.is_closed else self.busy_status
+        return WorkerStatus.IDLE if self._phase in self.idle_phases else self.busy_status
 
     def handle(self, event: Event) -> list[Effect]:
         if self.is_closed or not self._is_expected(event):
             return []
-        is_of_work = isinstance(self._work, WORK_OF.get(type(event), ()))
+        is_of_work = isinstance(self.work, WORK_OF.get(type(event), ()))
         if is_of_work and not isinstance(event, events.ChunkReady):
-            self._work = None
+            self.work = None
         return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         """Return whether an engine event results from running work; other events always pass."""
         work_of_event = WORK_OF.get(type(event))
-        return work_of_event is None or isinstance(self._work, work_of_event)
+        return work_of_event is None or isinstance(self.work, work_of_event)
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         """Warn about a message without a row; late timers and engine results are ignored."""
@@ -138,8 +169,8 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         return [warn(errors.OutOfOrderError(text))]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
-        assert self._work is None, f"{work} while {self._work} is under way"
-        self._work = work
+        assert self.work is None, f"{work} while {self.work} is under way"
+        self.work = work
         return work
 
     def _cancel(self) -> list[Effect]:
@@ -148,12 +179,12 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
         self._is_cancelled = True
         return [Cancel()]
 
-    def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
-        self._phase = type(self._phase)("closed")
+    def _end(self, *last: Effect, close: Close | None) -> list[Effect]:
+        self._phase = Phase.CLOSED
         closing: list[Effect] = [] if close is None else [close]
-        return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
+        return [*self._cancel(), *last, Release(), *closing]
 
-    def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
+    def warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
         if topic in self._warned:
             return []
         self._warned.add(topic)
@@ -173,16 +204,11 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
     # --- common actions of all open phases ---
 
     def fail(self, error: OmniError) -> list[Effect]:
-        return self._end(ErrorMessage.of(error), close=Close(error.close_code, error.code))
+        return self._end(Send(ErrorMessage.of(error)), close=Close(error.close_code, error.code))
 
     def ignore(self, event: Event) -> list[Effect]:
         """Do nothing; the event is for observers."""
         return []
-
-    def reject(self, event: events.Rejected) -> list[Effect]:
-        if isinstance(event.error, RECOVERABLE):
-            return [warn(event.error)]
-        return self.fail(event.error)
 
     def engine_warning(self, event: events.EngineWarning) -> list[Effect]:
         return [warn(event.problem)]
@@ -205,24 +231,16 @@ class SessionMachine(TableMachine[PhaseT, Effect]):
     def leave(self, event: events.Disconnected) -> list[Effect]:
         return self._end(close=None)
 
-    def engine_failed(self, event: events.EngineFailed | events.TurnFailed) -> list[Effect]:
-        return self.fail(event.error)
 
-    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
-        return self.fail(errors.ShuttingDownError())
-
-
-def common_rows(
-    phases: tuple[StrEnum, ...], closed: StrEnum
-) -> tuple[Row[SessionMachine[Any], Effect], ...]:
-    """Return the rows common to all protocols; `phases` are all but `closed`."""
+def common_rows(phases: str) -> tuple[Row, ...]:
+    """Return the rows common to all protocols; `phases` are all but the last."""
     machine = SessionMachine
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),
-        Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
+        Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", reject),
         Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
-        Row(phases, "disconnected", closed, "Cancel Release", machine.leave),
-        Row(phases, "shutting_down", closed, ENDING, machine.shut_down),
+        Row(phases, "disconnected", CLOSED, "Cancel Release", machine.leave),
+        Row(phases, "shutting_down", CLOSED, ENDING, fails(errors.ShuttingDownError)),
     )
 
 
@@ -302,6 +320,8 @@ class LiveLimits:
     kv_reserve_tokens: int = 512
 
 
+DROP_EARLY: Final = warns_once("not_prepared", errors.NotPreparedError)
+TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 TIMEOUTS: Final = {
     TimerName.SESSION: "max_session",
     TimerName.PAUSE: "pause",
@@ -310,7 +330,7 @@ TIMEOUTS: Final = {
 """Reasons of a `timeout`."""
 
 
-class LiveMachine(SessionMachine[PhaseT]):
+class LiveMachine(SessionMachine):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
     # The last messages: the reply to `stop`, and of a session that reached a limit.
@@ -318,47 +338,29 @@ class LiveMachine(SessionMachine[PhaseT]):
     timed_out: ClassVar[type[duplex.Timeout] | type[half_duplex.Timeout]]
     _limits: LiveLimits
 
-    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
-        super().__init__(ids, first)
+    def __init__(self, ids: SessionIds) -> None:
+        super().__init__(ids, Phase.WAITING)
         self._ready_s = 0.0  # when `prepared` was sent
         self._since_s = 0.0  # when the pause began, or audio last arrived or was played
-        self._stopping = type(first)("stopping")  # waits for running work to end
 
     def open(self, event: Event) -> list[Effect]:
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
-    def _session_timer(self) -> list[Effect]:
-        limit_s = self._limits.max_session_s
-        return [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
-
     def _not_allowed(self, event: Event) -> list[Effect]:
         # Audio may still be in flight when a session ends.
-        return [] if self._phase == self._stopping else super()._not_allowed(event)
+        return [] if self._phase is Phase.STOPPING else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
-        if self._work is None:
+        if self.work is None:
             return self.finish_stop(event)
-        self._phase = self._stopping
+        self._phase = Phase.STOPPING
         return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; only `Release` waits for work that still runs."""
         session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
         message = self.stopped(session_id=session_id, recording_session_id=recording_id)
-        return self._end(message, close=Close())
-
-    def not_prepared(self, event: Event) -> list[Effect]:
-        return [warn(errors.NotPreparedError())]
-
-    def not_prepared_once(self, event: Event) -> list[Effect]:
-        """Drop audio or a picture that came too early; warn once."""
-        return self._warn_once("not_prepared", errors.NotPreparedError())
-
-    def already_prepared(self, event: Event) -> list[Effect]:
-        return [warn(errors.AlreadyPreparedError())]
-
-    def time_out(self, event: Event) -> list[Effect]:
-        return self.fail(errors.SessionTimeoutError("The session was not prepared in time."))
+        return self._end(Send(message), close=Close())
 
     def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
@@ -367,23 +369,30 @@ class LiveMachine(SessionMachine[PhaseT]):
             "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
             "session_id": self._ids.session_id,
         }
-        return self._end(self.timed_out.model_validate(fields), close=Close())
+        return self._end(Send(self.timed_out.model_validate(fields)), close=Close())
 
 
-def live_rows(
-    running: tuple[StrEnum, ...], stopping: StrEnum, closed: StrEnum, ends_of_work: str
-) -> tuple[Row[LiveMachine[Any], Effect], ...]:
+def live_rows(begun: str, ends_of_work: str, commands: str) -> tuple[Row, ...]:
     """Return the rows common to half and full duplex.
 
-    `running` are the phases in which `stop` applies, `ends_of_work` the events that may end running
-    work, separated by spaces.
+    `begun` are the phases between `prepared` and `stop`, `ends_of_work` the events that may end
+    running work, `commands` the messages that require `prepared`.
     """
     machine = LiveMachine
-    targets = f"{stopping} {closed}"
     stopped = "Send(stopped) Release Close"
+    stop = f"Cancel StartTimer(stopping) {stopped}"
+    running, early, warned = f"waiting preparing {begun}", "waiting preparing", "Send(warning)"
+    late = fails(errors.SessionTimeoutError, "The session was not prepared in time.")
     return (
-        Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
-        Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
-        Row((stopping,), f"{ends_of_work} stopping_timer", closed, stopped, machine.finish_stop),
-        Row((stopping,), "stop stop_requested", SAME, "", machine.ignore),
+        Row("waiting", "opened", SAME, "StartTimer(prepare)", machine.open),
+        Row("waiting", "prepare_timer", CLOSED, FAILURE, late),
+        Row(f"preparing {begun}", "prepare", SAME, warned, warns(errors.AlreadyPreparedError)),
+        Row(early, commands, SAME, warned, warns(errors.NotPreparedError)),
+        Row(early, "audio_chunk", SAME, warned, DROP_EARLY),
+        Row(begun, "session_timer", CLOSED, TIMEOUT, machine.time_out_session),
+        Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
+        Row(running, "engine_failed", CLOSED, ENDING, fail),
+        Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, stopped, machine.finish_stop),
+        Row("stopping", "stop stop_requested", SAME, "", machine.ignore),
+        *common_rows(f"{running} stopping"),
     )

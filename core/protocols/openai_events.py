@@ -25,14 +25,17 @@ BETA_TYPES: Final = {
 }
 UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
 BETA_PARTS: Final = {"output_text": "text", "output_audio": "audio"}
+BETA_FORMATS: Final = {
+    "audio/pcm": "pcm16",
+    "audio/pcmu": "g711_ulaw",
+    "audio/pcma": "g711_alaw",
+}
 BETA_TEMPERATURE: Final = 0.8  # source: the protocol's beta
 SHOWN_SESSION_S: Final = 3_600  # reported where sessions are unlimited
 
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One event of OpenAI's protocols."""
-
     type: str
     fields: Json = field(default_factory=dict, repr=False)
 
@@ -41,8 +44,6 @@ class ServerEvent:
 
 
 class RealtimeEvent(ServerEvent):
-    """One event of the Realtime protocol."""
-
     @property
     def family(self) -> str:
         """The type up to the first dot, as in transition tables."""
@@ -91,11 +92,6 @@ def _beta_item(item: Json) -> Json:
     return {**item, "content": parts} if "content" in item else item
 
 
-def _beta_format(wire: Json) -> str:
-    names = {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw", "audio/pcma": "g711_alaw"}
-    return names[wire["type"]]
-
-
 def _beta_session(wire: Json, temperature: float | None) -> Json:
     received, spoken = wire["audio"]["input"], wire["audio"]["output"]
     kept = ("id", "object", "model", "instructions", "tools", "tool_choice", "expires_at")
@@ -104,8 +100,8 @@ def _beta_session(wire: Json, temperature: float | None) -> Json:
         **{name: wire[name] for name in kept},
         "modalities": modalities,
         "voice": spoken["voice"],
-        "input_audio_format": _beta_format(received["format"]),
-        "output_audio_format": _beta_format(spoken["format"]),
+        "input_audio_format": BETA_FORMATS[received["format"]["type"]],
+        "output_audio_format": BETA_FORMATS[spoken["format"]["type"]],
         "input_audio_transcription": received["transcription"],
         "turn_detection": received["turn_detection"],
         "temperature": BETA_TEMPERATURE if temperature is None else temperature,
@@ -120,5 +116,5 @@ def _beta_response(wire: Json) -> Json:
     flat["modalities"] = ["text", "audio"] if modalities == ["audio"] else ["text"]
     if spoken:
         flat["voice"] = spoken["voice"]
-        flat["output_audio_format"] = _beta_format(spoken["format"])
+        flat["output_audio_format"] = BETA_FORMATS[spoken["format"]["type"]]
     return flat

@@ -1,4 +1,4 @@
-"""A session over the duplex machine whose output is paced by the clock. Pure.
+"""GPT-Live's session over the duplex machine, its output paced by the clock, and its events. Pure.
 
 Time is passed as an argument. Text is sent with the audio that speaks it, and silence where there
 is no audio. Bounded: audio more than `LONGEST_S` ahead is dropped, the newest first.
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+from pybase64 import b64encode_as_string
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
+from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
-from core.protocols.effects import Detect, Effect
+from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
 from core.protocols.machine import SessionIds
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
-from core.schemas.gpt_live import Fixture
+from core.schemas.gpt_live import Fixture, SessionChanges, SessionSettings
+from core.schemas.openai_errors import error_fields, socket_code
+from core.schemas.queue import ErrorMessage, UserTranscript
 from core.schemas.realtime_session import AudioFormat
 
 PIECE_MS: Final = 40  # short, as an interruption cannot recall a piece that was sent
@@ -40,8 +45,6 @@ HOLD_AGAIN_S: Final = 2.0
 
 
 class Piece(NamedTuple):
-    """A piece of output."""
-
     samples: bytes  # in the client's format: `PIECE_MS` of audio, or `SILENCE_MS` of silence
     text: str  # spoken in it
     start_ms: int  # from the beginning of the session
@@ -54,7 +57,7 @@ class PacedSender:
     def __init__(self, audio_format: AudioFormat) -> None:
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
-        self._due_s = inf  # when the next piece is sent
+        self.due_s = inf  # when the next piece is sent; setting it restarts the clock
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence sent while audio was held
         self.is_held = False  # silence is sent instead of waiting audio, which is kept
@@ -66,13 +69,6 @@ class PacedSender:
     @property
     def is_audible(self) -> bool:
         return bool(self._waiting)
-
-    def begin(self, at_s: float) -> None:
-        """Start or restart the clock: the next piece is due now."""
-        self._due_s = at_s
-
-    def wait_s(self, at_s: float) -> float:
-        return max(0.0, self._due_s - at_s)
 
     def put(self, samples: bytes) -> None:
         """Add audio of the current unit."""
@@ -92,13 +88,13 @@ class PacedSender:
     def due(self, at_s: float) -> list[Piece]:
         """Remove and return the pieces due by now, in order; check `is_too_late` first."""
         pieces: list[Piece] = []
-        while self._due_s <= at_s + EARLY_S:
+        while self.due_s <= at_s + EARLY_S:
             pieces.append(self._next_piece())
         return pieces
 
     def is_too_late(self, at_s: float) -> bool:
         """Whether the client is more than `LATE_MAX_S` behind in reading."""
-        return at_s - self._due_s > LATE_MAX_S
+        return at_s - self.due_s > LATE_MAX_S
 
     def drop(self) -> None:
         self.is_held = False
@@ -124,7 +120,7 @@ class PacedSender:
             del self._waiting[:size]
         start_ms, length_ms = self._sent_ms, len(samples) // self._bytes_per_ms
         end_ms = self._sent_ms = start_ms + length_ms
-        self._due_s += length_ms / MS_PER_S
+        self.due_s += length_ms / MS_PER_S
         if self._words and not self.is_held:
             played = self._played_bytes
             while self._words and self._words[0][0] < played:
@@ -135,8 +131,6 @@ class PacedSender:
 
 
 class PacedSession(UnitSession):
-    """A duplex session with paced output."""
-
     def __init__(self, ids: SessionIds, limits: DuplexLimits, count: CountTokens) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(ids, limits, count, detects=True)
@@ -147,23 +141,22 @@ class PacedSession(UnitSession):
         self.format = AudioFormat()
         self.sender = PacedSender(self.format)
 
-    def prepare(
-        self,
-        first: duplex.Prepare,
-        audio_format: AudioFormat,
-        said: Sequence[tuple[Speaker, str]],
-        at_s: float,
-    ) -> list[Effect]:
-        self.format = audio_format
-        self.sender = PacedSender(audio_format)
-        for speaker, text in said:
-            self.rebase.history.add(speaker, f" {text}")
+    def prepare(self, settings: SessionSettings, at_s: float) -> list[Effect]:
+        self.format = settings.audio.format
+        self.sender = PacedSender(self.format)
+        for item in settings.input or ():
+            self.rebase.history.add(SPEAKER_OF[item.role], f" {item.content[0].text}")
         self.input.begin(at_s)
+        first = duplex.Prepare(
+            prefix_system_prompt=settings.instructions or "",
+            ref_audio_base64=settings.audio.output.voice_sample,
+            early_audio=True,
+        )
         return self.handle(Received(first, at_s=at_s))
 
     def begin(self, at_s: float) -> None:
         self.input.begin(at_s)
-        self.sender.begin(at_s)
+        self.sender.due_s = at_s
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
         if self.fixture is not None:
@@ -179,11 +172,20 @@ class PacedSession(UnitSession):
         return pieces
 
     def advance(self, at_s: float) -> list[Effect]:
-        """Fill gaps of the input with silence, then begin what can begin."""
+        """Fill gaps of the input with silence; begin a restart, or else the complete units."""
         if not self.is_active or self.is_paused:
             return []
         self.input.fill(at_s)
-        return [*self._detect_next(), *self._feed(at_s)]
+        effects = self._detect_next()
+        if isinstance(self.machine.work, Prefill):
+            return effects
+        if anew := self.machine.begin_anew():
+            return [*effects, *anew]
+        if self.machine.must_speak:
+            self.input.fill_unit()
+        while (unit := self.input.take_unit()) is not None:
+            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
+        return effects
 
     def detected(self, event: Detected) -> list[Effect]:
         """Hold the model's audio on suspected speech, and interrupt it on confirmed speech.
@@ -238,21 +240,6 @@ class PacedSession(UnitSession):
         fixture, self.fixture = self.fixture, None
         return fixture
 
-    # --- helpers ---
-
-    def _feed(self, at_s: float) -> list[Effect]:
-        """Pass complete units to the duplex machine, unless a restart comes first."""
-        if self.machine.is_preparing:
-            return []
-        if anew := self.machine.begin_anew():
-            return anew
-        effects: list[Effect] = []
-        if self.machine.must_speak:
-            self.input.fill_unit()
-        while (unit := self.input.take_unit()) is not None:
-            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
-        return effects
-
     def _detect_next(self) -> list[Effect]:
         """Pass new input to voice activity detection, one piece at a time."""
         if not self.is_active or self._is_detecting:
@@ -260,3 +247,110 @@ class PacedSession(UnitSession):
         piece = self.input.take_undetected()
         self._is_detecting = piece is not None
         return [] if piece is None else [Detect(piece)]
+
+
+# --- server events ---
+
+ID_DIGITS: Final = 9
+Closing = Literal["close_requested", "expired", "connection_lost"]
+
+
+@dataclass(frozen=True)
+class LiveNames:
+    session_id: str
+    model: str  # the served model's id
+    event_prefix: str = ""  # of event ids
+    opened_unix_s: int = 0  # when the socket was accepted
+    transcribes: bool = False  # the user's speech is transcribed
+
+
+class LiveEvents:
+    """Builds the events of one session. Optional fields without a value are absent, never null."""
+
+    def __init__(self, names: LiveNames, max_session_s: float) -> None:
+        self._names = names
+        self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_SESSION_S)
+        self.settings = SessionSettings(model=names.model)  # requested by the client
+        self._count = 0
+
+    def change(self, changes: SessionChanges) -> bool:
+        """Apply a change unless it is not allowed; return whether it is."""
+        old, new = self.settings.delegation, changes.delegation
+        if new is not None and old is not None and new.type != old.type:
+            return False
+        given = changes.model_dump(include=changes.model_fields_set)
+        if new is not None and old is not None:
+            given["delegation"] = old.model_dump() | new.model_dump(exclude_unset=True)
+        self.settings = SessionSettings.model_validate(self.settings.model_dump() | given)
+        return True
+
+    def session(self, change: Literal["started", "updated"], reply_to: str | None) -> Send:
+        return self._event(f"session.{change}", reply_to, session=self._resource())
+
+    def notes(self) -> list[Send]:
+        notes = []
+        if not self._names.transcribes:
+            text = "This server does not transcribe the input."
+            notes.append(("input_transcript_unavailable", text))
+        if self.settings.delegation is not None:
+            notes.append(("delegation_unsupported", "This server never delegates a task."))
+        if unknown := self.settings.unknown("parameters"):
+            notes.append(("unknown_parameter", unknown))
+        return [self.info(code, text) for code, text in notes]
+
+    def closed(self, reason: Closing, received_ms: int) -> Send:
+        usage = {"seconds": received_ms / MS_PER_S}
+        return self._event("session.closed", reason=reason, session=self._resource(), usage=usage)
+
+    def spoken(self, piece: Piece) -> list[Send]:
+        delta = {"delta": b64encode_as_string(piece.samples)}
+        audio = Send(ServerEvent("session.output_audio.delta", delta))
+        if not piece.text:
+            return [audio]
+        return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), audio]
+
+    def transcribed(self, said: UserTranscript) -> list[Send]:
+        """Return the user's transcript; nothing if transcription failed."""
+        if not said.text:
+            return []
+        end_ms = said.start_ms + said.duration_ms
+        return [self._transcript("input", f"{said.text} ", said.start_ms, end_ms)]
+
+    def acknowledged(self, kind: str, reply_to: str | None, at_ms: int | None = None) -> Send:
+        times = {} if at_ms is None else {"start_ms": at_ms, "end_ms": at_ms}
+        return self._event(f"session.{kind}", reply_to, **times)
+
+    def usage(self, received_ms: int, usage_ratio: float) -> Send:
+        usage, window = {"seconds": received_ms / MS_PER_S}, {"usage_ratio": usage_ratio}
+        return self._event("session.usage.updated", usage=usage, context_window=window)
+
+    def info(self, code: str, message: str) -> Send:
+        return self._event("info", code=code, message=message)
+
+    def error(
+        self, code: str, message: str, param: str | None = None, reply_to: str | None = None
+    ) -> Send:
+        problem = error_fields(code, message, param=param) | {"client_event_id": reply_to}
+        given = {name: value for name, value in problem.items() if value is not None}
+        return self._event("error", reply_to, error=given)
+
+    def failed(self, error: ErrorMessage) -> Send:
+        return self.error(socket_code(error.code), error.message)
+
+    def _transcript(self, side: str, text: str, start_ms: int, end_ms: int) -> Send:
+        kind = f"session.{side}_transcript.delta"
+        return self._event(kind, delta=text, start_ms=start_ms, end_ms=end_ms)
+
+    def _resource(self) -> Json:
+        known = {*SessionSettings.model_fields} - {"model"}
+        settings = self.settings.model_dump(include=known, exclude_none=True)
+        settings["audio"]["output"].pop("voice_sample", None)
+        names = {"id": self._names.session_id, "status": "active", "model": self._names.model}
+        return names | {"expires_at": self._expires_at} | settings
+
+    # Any: JSON.
+    def _event(self, kind: str, reply_to: str | None = None, **fields: Any) -> Send:
+        self._count += 1
+        event_id = f"event_{self._names.event_prefix}{self._count:0{ID_DIGITS}d}"
+        reply = {} if reply_to is None else {"client_event_id": reply_to}
+        return Send(ServerEvent(kind, {"event_id": event_id, **reply, **fields}))

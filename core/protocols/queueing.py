@@ -26,10 +26,11 @@ from core.protocols.effects import (
     StartTimer,
     StopTimer,
 )
-from core.protocols.events import Event, TimerName
-from core.protocols.machine import RECOVERABLE, TableMachine, warn
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.events import TimerName
+from core.protocols.machine import TableMachine, fail, fails, reject, warn, warns
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
 
@@ -126,7 +127,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def refuse(self, event: events.QueueRefused) -> list[QueueEffect]:
         """Fail; the request has left the queue already."""
         self._phase = QueueingPhase.OPEN
-        return self._fail(event.error)
+        return self.fail(event.error)
 
     # --- with a worker ---
 
@@ -153,15 +154,12 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def worker_unreachable(self, event: events.WorkerUnreachable) -> list[QueueEffect]:
         """Queue again for another worker; this one has received nothing."""
         if self._moves == self._limits.max_moves:
-            return self._fail(event.error)
+            return self.fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
         history = self._held[0].text if self._queues_per_turn else None
         again = Enqueue(self._request_type, history, event.order)
         return [*self._begin_waiting(), *effects, again]
-
-    def worker_failed(self, event: events.WorkerFailed) -> list[QueueEffect]:
-        return self._fail(event.error)
 
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
@@ -190,24 +188,8 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
-    def time_out(self, event: events.TimerFired) -> list[QueueEffect]:
-        return self._fail(errors.SessionTimeoutError())
-
-    def reject(self, event: events.Rejected) -> list[QueueEffect]:
-        if isinstance(event.error, RECOVERABLE):
-            return [warn(event.error)]
-        return self._fail(event.error)
-
-    def unknown(self, event: Event) -> list[QueueEffect]:
-        return [warn(errors.UnknownTypeError())]
-
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
-
-    def shut_down(self, event: events.ShuttingDown) -> list[QueueEffect]:
-        return self._fail(errors.ShuttingDownError())
-
-    # --- helpers ---
 
     def _begin_waiting(self) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
@@ -240,52 +222,162 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         self._held.clear()
         return effects if close is None else [*effects, close]
 
-    def _fail(self, error: OmniError) -> list[QueueEffect]:
+    def fail(self, error: OmniError) -> list[QueueEffect]:
         close = Close(error.close_code, error.code)
         return [Send(ErrorMessage.of(error)), *self._end(close, is_clean=False)]
 
 
-OPEN, WAITING = (QueueingPhase.OPEN,), (QueueingPhase.WAITING,)
-CONNECTING, RELAYING = (QueueingPhase.CONNECTING,), (QueueingPhase.RELAYING,)
-NOT_CLOSED: Final = (*OPEN, *WAITING, *CONNECTING, *RELAYING)
-QUEUED: Final = (*WAITING, *CONNECTING)
-CLOSED: Final = QueueingPhase.CLOSED
+QUEUED: Final = "waiting connecting"
+NOT_CLOSED: Final = f"open {QUEUED} relaying"
 RELEASE: Final = "CancelTicket ReleaseWorker"
 FAILED: Final = f"Send(error) {RELEASE} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
+MOVED_UP: Final = f"Send(queue_update) {AGAIN}"
 MACHINE: Final = QueueingMachine
 FOUND: Final = "StopTimer(queue_update) Send(queue_done) ConnectWorker"
 LEFT: Final = f"Send(stopped) Send(done) {RELEASE} {REOPEN} Close"
 MOVED: Final = "Send(error) ReleaseWorker Enqueue Close"
 REJECTED: Final = f"Send(warning) Send(error) {RELEASE} Close"
 
-TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
-    Row(OPEN, "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
-    Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
-    Row(OPEN, "other", SAME, "Send(warning)", MACHINE.unknown),
-    Row(OPEN, "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
-    Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
-    Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
-    Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
-    Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
-    Row(WAITING, "assigned", "connecting", FOUND, MACHINE.assigned),
-    Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
+TABLE: Final = (
+    Row("open", "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
+    Row("open", "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
+    Row("open", "idle_timer", CLOSED, "Send(error) Close", fails(errors.SessionTimeoutError)),
+    Row("open", "other", SAME, "Send(warning)", warns(errors.UnknownTypeError)),
+    Row("open", "stop generate", SAME, "Send(warning)", MACHINE.out_of_order),
+    Row("waiting", "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
+    Row("waiting", "position_changed", SAME, MOVED_UP, MACHINE.position_changed),
+    Row("waiting", "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
+    Row("waiting", "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
+    Row("waiting", "assigned", "connecting", FOUND, MACHINE.assigned),
+    Row(f"open {CLOSED}", "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     Row(QUEUED, "prefill generate", SAME, "Send(warning)", MACHINE.out_of_order),
-    Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
+    Row(QUEUED, "other", SAME, "Send(warning)", warns(errors.UnknownTypeError)),
     Row(QUEUED, "stop", f"open {CLOSED}", LEFT, MACHINE.stop),
-    Row((*OPEN, *QUEUED), "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
-    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
-    Row(CONNECTING, "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
-    Row(RELAYING, "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
-    Row(RELAYING, "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
-    Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
-    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, MACHINE.reject),
+    Row(f"open {QUEUED}", "close", CLOSED, f"{RELEASE} Close", MACHINE.close),
+    Row("connecting", "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
+    Row("connecting", "worker_unreachable", f"waiting {CLOSED}", MOVED, MACHINE.worker_unreachable),
+    Row("relaying", "turn_ended", f"{SAME} open", f"{RELEASE} {REOPEN}", MACHINE.turn_ended),
+    Row("relaying", "worker_closed", CLOSED, f"{RELEASE} Close", MACHINE.worker_closed),
+    Row("connecting relaying", "worker_failed", CLOSED, FAILED, fail),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", REJECTED, reject),
     Row(NOT_CLOSED, "disconnected", CLOSED, RELEASE, MACHINE.leave),
-    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
+    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, fails(errors.ShuttingDownError)),
 )
 """All transitions of the gateway's side; messages are relayed unread."""
 
 QueueingMachine.rows = index_rows(TABLE)
+
+
+# --- sockets of OpenAI's protocols, which have no queue ---
+
+AUDIO: Final = "audio"
+"""Kind of an event with audio."""
+EVENT: Final = "event"
+"""Kind of any other event."""
+
+RECONNECT_S: Final = 1.0
+"""Ours: by then the worker of a client that ends a session and begins another is free again."""
+
+
+@dataclass(frozen=True)
+class WaitLimits:
+    """How long a client may wait, and how many of its events are held meanwhile.
+
+    Attributes:
+        max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
+            clients' own limits are 10 s.
+        max_events: events held; one more ends the connection. The oldest audio is dropped first.
+        max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
+        max_chars: length of all events held; more ends the connection. Ours: the longest event.
+    """
+
+    max_wait_s: float = 8.0
+    max_events: int = 64
+    max_audio_chars: int = MIB
+    max_chars: int = EVENT_LIMIT_BYTES
+
+
+class EventQueueingMachine(QueueingMachine):
+    """State machine of a socket whose wait is limited.
+
+    Only clients that request it are sent their position. Events that arrive meanwhile are held for
+    the worker, in order.
+    """
+
+    waiting_timer = TimerName.WAIT
+
+    def __init__(
+        self,
+        session_id: str,
+        request_type: RequestType,
+        limits: QueueingLimits | None = None,
+        wait: WaitLimits | None = None,
+        first: str | None = None,
+        *,
+        order: int | None = None,
+    ) -> None:
+        """`first` is sent to the worker before all other events."""
+        super().__init__(session_id, request_type, limits, order=order)
+        self._wait = wait or WaitLimits()
+        self._held = [] if first is None else [events.RawMessage(EVENT, first)]
+
+    def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
+        effects = super().enqueued(event)
+        if event.position.estimated_wait_s <= self._wait.max_wait_s:
+            return effects
+        return [*effects, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
+
+    def keep(self, event: events.RawMessage) -> list[QueueEffect]:
+        self._held.append(event)
+        audio = [kept for kept in self._held if kept.kind == AUDIO]
+        wait = self._wait
+        while audio and (_chars(audio) > wait.max_audio_chars or len(self._held) > wait.max_events):
+            self._held.remove(audio.pop(0))
+        if len(self._held) > wait.max_events or _chars(self._held) > wait.max_chars:
+            text = "Too many events came before the session began."
+            return self.fail(errors.QueueFullError(text))
+        return []
+
+    def refuse_event(self, event: events.Rejected) -> list[QueueEffect]:
+        """Report an invalid event; the session continues unless it is too big."""
+        problem, is_too_big = event.error, isinstance(event.error, errors.TooBigError)
+        if isinstance(problem, errors.BadPayloadError) and not is_too_big:
+            return [warn(problem)]
+        return self.fail(problem)
+
+    def _begin_waiting(self) -> list[QueueEffect]:
+        timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
+        return [*super()._begin_waiting(), timer]
+
+    def _next_update(self) -> list[QueueEffect]:
+        return []
+
+
+def _chars(held: list[events.RawMessage]) -> int:
+    return sum(len(message.text) for message in held)
+
+
+EVENTS: Final = EventQueueingMachine
+WARNED: Final = f"Send(warning) {FAILED}"
+AS_BEFORE: Final = frozenset(
+    "queue_refused worker_connected worker_closed worker_failed disconnected shutting_down".split()
+)
+EVENT_FOUND: Final = "StopTimer(wait) Send(queue_done) ConnectWorker"
+AWAY: Final = "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close"
+
+EVENT_TABLE: Final = (
+    Row("open", "opened", "waiting", "StartTimer(wait) Enqueue", EVENTS.open),
+    *(row for row in TABLE if row.events in AS_BEFORE),
+    Row(CLOSED, "assigned", SAME, "ReleaseWorker", EVENTS.assigned_too_late),
+    Row("waiting", "enqueued", SAME, "Send(queued) StartTimer(wait)", EVENTS.enqueued),
+    Row("waiting", "position_changed", SAME, "Send(queue_update)", EVENTS.position_changed),
+    Row("waiting", "wait_timer", CLOSED, FAILED, fails(errors.QueueFullError)),
+    Row("waiting", "assigned", "connecting", EVENT_FOUND, EVENTS.assigned),
+    Row(QUEUED, f"{AUDIO} {EVENT}", f"{SAME} {CLOSED}", FAILED, EVENTS.keep),
+    Row("connecting", "worker_unreachable", f"waiting {CLOSED}", AWAY, EVENTS.worker_unreachable),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, EVENTS.refuse_event),
+)
+EventQueueingMachine.rows = index_rows(EVENT_TABLE)

@@ -10,15 +10,14 @@ from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
 from core.protocols import events, openai_events
-from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
+from core.protocols.effects import Effect, ScoreSpeech, StopTimer
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.machine import SessionMachine
-from core.protocols.realtime_base import RealtimePhase
+from core.protocols.machine import SessionMachine, timer
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_response import truncated
 from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
 
@@ -27,20 +26,15 @@ TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
 class RealtimeMachine(ResponseMachine):
-    """State machine of one Realtime session."""
-
     # --- session ---
 
     def open(self, event: events.Opened) -> list[Effect]:
-        self._phase = RealtimePhase.IDLE
         self._choose_engine()
-        limit_s = self._limits.max_session_s
-        timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
         conversation = {"id": self._start.conversation_id, "object": "realtime.conversation"}
         return [
             *self._event("session.created", session=self._wire()),
             *self._event("conversation.created", conversation=conversation),
-            *timer,
+            *timer(TimerName.SESSION, self._limits.max_session_s),
         ]
 
     def update(self, event: Received[SessionUpdate]) -> list[Effect]:
@@ -101,8 +95,8 @@ class RealtimeMachine(ResponseMachine):
                 if opened := audio.segmenter.process_partial(levels, rules):
                     effects += self._speech_began(opened.start_ms, event.at_s)
         if self._state.is_live:
-            self._units.input.append(event.samples, event.at_s)
-            effects += [] if self._units.waits_for_audio else self._continue()
+            self.units.input.append(event.samples, event.at_s)
+            effects += [] if self.units.waits_for_audio else self._continue()
         return [*effects, *self._score_next()]
 
     def item_transcribed(self, event: events.ItemTranscribed) -> list[Effect]:
@@ -182,7 +176,6 @@ class RealtimeMachine(ResponseMachine):
         return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
     def truncate_item(self, event: Received[ItemTruncate]) -> list[Effect]:
-        """Truncate a reply to the audio that was played."""
         message = event.message
         item, active = self._store.get(message.item_id), self._active
         if item is None:
@@ -208,7 +201,7 @@ class RealtimeMachine(ResponseMachine):
         message = event.message
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
-        self._store.delete(message.item_id)
+        del self._store[message.item_id]
         self._changed()
         return self._event("conversation.item.deleted", item_id=message.item_id)
 
@@ -228,8 +221,6 @@ class RealtimeMachine(ResponseMachine):
     def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
         sent = openai_events.error("shutting_down", "The server is shutting down.")
         return self._close_with(sent, CloseCode.SHUTDOWN)
-
-    # --- helpers ---
 
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")
@@ -265,11 +256,8 @@ class RealtimeMachine(ResponseMachine):
 
 
 MACHINE: Final = RealtimeMachine
-OPENING = (RealtimePhase.OPENING,)
-RUNNING: Final = (RealtimePhase.IDLE, RealtimePhase.RESPONDING)
-OPEN: Final = (*OPENING, *RUNNING)
-CLOSED: Final = RealtimePhase.CLOSED
-EITHER: Final = f"{SAME} idle responding"
+RUNNING: Final = "idle responding"
+EITHER: Final = f"{SAME} {RUNNING}"
 SENT: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
 UNITS: Final = (
     "Prefill Step Finalize Prefetch StartTimer(frame) StopTimer(frame) StartTimer(pace) "
@@ -282,8 +270,8 @@ CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
 OF_UNITS: Final = " ".join([*(event.KIND for event in UNIT_EVENTS), "frame_timer"])
 UPDATED: Final = f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)"
 
-TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
-    Row(OPENING, "opened", "idle", CREATED, MACHINE.open),
+TABLE: Final = (
+    Row("idle", "opened", SAME, CREATED, MACHINE.open),
     Row(RUNNING, "session.update", SAME, UPDATED, MACHINE.update),
     Row(RUNNING, "input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
     Row(RUNNING, "speech_scored", EITHER, f"ScoreSpeech {RESPONSE}", MACHINE.score),
@@ -308,10 +296,10 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
     Row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
     Row(RUNNING, "session_timer", CLOSED, FAILURE, MACHINE.expire),
     Row(RUNNING, "engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
-    Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
-    Row(OPEN, "engine_warning", SAME, "", SessionMachine.ignore),
-    Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
-    Row(OPEN, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
+    Row(RUNNING, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
+    Row(RUNNING, "engine_warning", SAME, "", SessionMachine.ignore),
+    Row(RUNNING, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
+    Row(RUNNING, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
 )
 """All transitions. A `stop_requested` without a response stops nothing; warnings are logged."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from core.errors import CloseCode, OmniError
@@ -16,21 +15,13 @@ from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits
 from core.protocols.realtime_response import NewId, Response
 from core.protocols.realtime_session import OutputConfig, SessionConfig
+from core.protocols.tables import Phase
 from core.schemas.openai_errors import socket_code
 from core.schemas.worker import WorkerStatus
 
 
-class RealtimePhase(StrEnum):
-    OPENING = "opening"
-    IDLE = "idle"
-    RESPONDING = "responding"  # a response is active
-    CLOSED = "closed"
-
-
 @dataclass(frozen=True)
 class RealtimeStart:
-    """Initial parameters of a session."""
-
     model: str  # the served model's id, echoed
     instructions: str  # default system prompt
     new_id: NewId  # `new_id("item")` begins with `item_`
@@ -41,7 +32,7 @@ class RealtimeStart:
     unix_time_s: int = 0  # start of the session
 
 
-class RealtimeBase(SessionMachine[RealtimePhase]):
+class RealtimeBase(SessionMachine):
     """The part of the Realtime machine that both input and responses need."""
 
     busy_status = WorkerStatus.BUSY_HALF_DUPLEX
@@ -49,7 +40,7 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
     def __init__(
         self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None
     ) -> None:
-        super().__init__(ids, RealtimePhase.OPENING)
+        super().__init__(ids, Phase.IDLE)
         self._limits = limits or RealtimeLimits()
         self._start = start
         output = OutputConfig(start.instructions)
@@ -58,8 +49,6 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         self._audio = InputAudio()
         self._active: Response | None = None
         self._audible_until_s = 0.0  # above 0 once the model has spoken
-
-    # --- input audio ---
 
     def _end_open_segment(self) -> list[Effect]:
         return self._end_segment(self._audio.end_ms) if self._audio.is_open else []
@@ -101,8 +90,6 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         """Note that the client plays nothing more of what it was sent."""
         self._audible_until_s = min(self._audible_until_s, now_s)
 
-    # --- events ---
-
     def _wire(self) -> Json:
         limit_s = self._limits.max_session_s or SHOWN_SESSION_S
         expires_at = self._start.unix_time_s + round(limit_s)
@@ -132,6 +119,5 @@ class RealtimeBase(SessionMachine[RealtimePhase]):
         return self._close_with(sent, error.close_code)
 
     def _close_with(self, sent: RealtimeEvent, code: CloseCode) -> list[Effect]:
-        last = self._send(sent)
-        *halt, release, close = self._end(close=Close(code, sent.fields["error"]["code"]))
-        return [*halt, *last, release, close]
+        close = Close(code, sent.fields["error"]["code"])
+        return self._end(*self._send(sent), close=close)

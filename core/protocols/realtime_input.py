@@ -1,6 +1,6 @@
 """Input audio of a Realtime client: the buffer, and segmentation into speech. Pure.
 
-Positions count all audio ever appended. Bounded: the newest `max_buffer_s` of audio without an item
+Positions count all audio ever appended. Bounded: the newest `MAX_BUFFER_S` of audio without an item
 are kept; audio waiting for detection may be as much again.
 """
 
@@ -31,6 +31,7 @@ ABOVE_FLOOR: Final = 10.0  # in power: 10 dB
 LOWEST_POWER: Final = 1e-6
 GAP_LEVELS: Final = 6  # quiet levels that end a burst
 MAX_SEGMENT_S: Final = 300.0  # ours: longest segment
+MAX_BUFFER_S: Final = 600.0  # ours: audio without an item
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,6 @@ class SpeechClosed:
 
 
 class SpeechSegmenter:
-    """Segments speech by the probability of each window."""
-
     def __init__(self) -> None:
         self._clock_ms = 0
         self._free_from_ms = 0  # earliest start of the next segment
@@ -67,13 +66,9 @@ class SpeechSegmenter:
         is_audible: bool,
         levels: Sequence[float] = (),
     ) -> SpeechOpened | SpeechClosed | None:
-        """Process the next window.
+        """Process the next window by its probability of speech and the power of each 4 ms.
 
-        Args:
-            probability: Of speech.
-            rules: Turn detection of the session.
-            is_audible: The audio may contain the model's own voice.
-            levels: Power of each 4 ms of the window.
+        If `is_audible`, the audio may contain the model's own voice.
         """
         opened = self.process_partial(levels, rules) if is_audible else None
         self._levels.extend(levels)
@@ -168,8 +163,7 @@ def _audible_ms(levels: Sequence[float]) -> int:
 class InputAudio:
     """The user's audio that is not part of an item, and the open segment."""
 
-    def __init__(self, max_buffer_s: float = 600.0) -> None:
-        self._max_buffer_s = max_buffer_s
+    def __init__(self) -> None:
         self.format = AudioFormat()
         self._pcm = bytearray()
         self._from_ms = 0.0  # position of the first buffered byte
@@ -195,7 +189,7 @@ class InputAudio:
 
     @property
     def is_too_far_behind(self) -> bool:
-        return len(self._unscored) > self._max_buffer_s * self.format.bytes_per_s
+        return len(self._unscored) > MAX_BUFFER_S * self.format.bytes_per_s
 
     def use(self, audio_format: AudioFormat, rules: TurnDetection | None) -> None:
         """Apply new settings; audio of another format is dropped."""
@@ -211,7 +205,7 @@ class InputAudio:
         self._pcm += pcm
         if is_scored:
             self._unscored += pcm
-        surplus = len(self._pcm) - round(self._max_buffer_s * self.format.bytes_per_s)
+        surplus = len(self._pcm) - round(MAX_BUFFER_S * self.format.bytes_per_s)
         if surplus > 0:
             self._drop(surplus + surplus % self.format.sample_bytes)
 

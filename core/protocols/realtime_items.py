@@ -6,8 +6,8 @@ oldest audio, whose text is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final, Literal
 
 from pybase64 import b64encode_as_string
@@ -86,8 +86,6 @@ class Content:
 
 @dataclass(frozen=True)
 class Item:
-    """An item of the conversation."""
-
     id: str
     kind: str = "message"  # message, function_call or function_call_output
     role: Role | None = None  # of a message
@@ -174,84 +172,67 @@ class RealtimeLimits:
     max_outside: int = 8
 
 
-class ItemStore:
-    """Items of one conversation."""
+class ItemStore(dict[str, Item]):
+    """Items of one conversation by their ids, in its order."""
 
     def __init__(self, conversation_id: str, limits: RealtimeLimits) -> None:
+        super().__init__()
         self.conversation_id = conversation_id
         self._limits = limits
-        self._items: dict[str, Item] = {}
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(tuple(self._items.values()))
-
-    def __contains__(self, item_id: object) -> bool:
-        return item_id in self._items
-
-    def get(self, item_id: str) -> Item | None:
-        return self._items.get(item_id)
 
     def previous_of(self, item_id: str) -> str | None:
-        previous = None
-        for known in self._items:
-            if known == item_id:
-                return previous
-            previous = known
-        return previous
+        before = [*takewhile(lambda known: known != item_id, self)]
+        return before[-1] if before else None
 
     @property
     def last_id(self) -> str | None:
-        return next(reversed(self._items), None)
+        return next(reversed(self), None)
 
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Insert an item; return the id of the one before it.
 
-        Args:
-            item: With a new id.
-            after: Id of a known item, or `ROOT` for the beginning; None is the end.
+        `after` is the id of a known item, or `ROOT` for the beginning; None is the end.
         """
         if after is None or after == self.last_id:
-            self._items[item.id] = item
+            self[item.id] = item
         else:
-            known = list(self._items.items())
-            at = 0 if after == ROOT else list(self._items).index(after) + 1
-            self._items = dict([*known[:at], (item.id, item), *known[at:]])
+            known = list(self.items())
+            at = 0 if after == ROOT else list(self).index(after) + 1
+            self.clear()
+            self.update([*known[:at], (item.id, item), *known[at:]])
         previous = self.previous_of(item.id)
         self._drop_surplus(item.id)
         return previous
 
     def put(self, item: Item) -> None:
         """Update an item, unless it was deleted."""
-        if item.id in self._items:
-            self._items[item.id] = item
-
-    def delete(self, item_id: str) -> None:
-        self._items.pop(item_id, None)
+        if item.id in self:
+            self[item.id] = item
 
     def drop_share(self, share: float, *, least: int) -> bool:
         """Drop a share of the items, the oldest first; return whether there were any.
 
         System messages are kept, and so are the newest `KEPT_ITEMS` of the others.
         """
-        droppable = [item.id for item in self if item.role != "system"]
+        droppable = [item.id for item in self.values() if item.role != "system"]
         count = min(max(least, round(len(droppable) * share)), len(droppable) - KEPT_ITEMS)
         for item_id in droppable[: max(0, count)]:
-            self.delete(item_id)
+            del self[item_id]
         return count > 0
 
     def _drop_surplus(self, newest_id: str) -> None:
-        others = [item for item in self if item.id != newest_id]
+        others = [item for item in self.values() if item.id != newest_id]
         left_items = self._limits.max_items - 1
-        left_chars = self._limits.max_chars - self._items[newest_id].chars
+        left_chars = self._limits.max_chars - self[newest_id].chars
         for item in reversed(others):
             left_items, left_chars = left_items - 1, left_chars - item.chars
             if left_items < 0 or left_chars < 0:
-                self.delete(item.id)
-        pictures = [item.id for item in self if item.is_picture]
+                del self[item.id]
+        pictures = [item.id for item in self.values() if item.is_picture]
         for item_id in pictures[: -self._limits.max_pictures]:
-            self.delete(item_id)
+            del self[item_id]
         left_ms = self._limits.max_audio_s * MS_PER_S
-        for item in reversed(tuple(self)):
+        for item in reversed(tuple(self.values())):
             left_ms -= item.audio_ms
             if left_ms < 0 and item.audio_ms and item.id != newest_id:
                 silent = tuple(

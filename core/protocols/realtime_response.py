@@ -23,13 +23,12 @@ DELTAS_PER_S: Final = 5  # a delta has at most 200 ms
 AUDIO_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
 SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4
 INVALID_CALL: Final = "invalid_tool_call"
+ARGUMENTS: Final = "function_call_arguments"
 NOTHING: Final = [(0, 0)]  # characters and bytes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a response ended."""
-
     status: Status = "completed"
     reason: str = ""  # of a cancelled or incomplete response
     code: str = ""  # of a failed response
@@ -99,12 +98,11 @@ class Response:
         return None if self._open is None else self._open.item.id
 
     def created(self) -> RealtimeEvent:
-        return RealtimeEvent(
-            "response.created", {"response": self._wire("in_progress", None, None)}
-        )
+        wire = self._wire("in_progress", None, None)
+        return RealtimeEvent("response.created", {"response": wire})
 
-    def add(self, text: str, audio: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
-        """Append a piece of the reply, text before audio; `mark` it later unless it `is_marked`."""
+    def add(self, text: str, audio: bytes) -> list[RealtimeEvent]:
+        """Append a piece of the reply, text before audio; `mark` ends it."""
         if self.failure is not None:
             return []
         sent = [event for parsed in self._parser.feed(text) for event in self._take(parsed)]
@@ -113,9 +111,14 @@ class Response:
         else:  # where functions are offered, only after text was sent
             may_speak = not offer_of(self.output).functions
         if audio and may_speak:
-            sent += self._audio_deltas(audio)
-            if is_marked:
-                self.mark()
+            sent += self._message()
+            assert self._open is not None
+            self._open.pcm += audio
+            spoken = self.output.format
+            size = spoken.rate_hz // DELTAS_PER_S * spoken.sample_bytes
+            for start in range(0, len(audio), size):
+                delta = b64encode_as_string(audio[start : start + size])
+                sent.append(self._event("output_audio.delta", delta=delta))
         return sent
 
     def mark(self) -> None:
@@ -132,56 +135,37 @@ class Response:
         done = self._wire(outcome.status, outcome.details, self._usage(stats))
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
-    # --- model output ---
-
     def _take(
         self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
     ) -> list[RealtimeEvent]:
         match parsed:
             case Said(text):
-                return self._text_delta(text)
+                sent = self._message()
+                kind = "output_audio_transcript" if self.output.speaks else "output_text"
+                return [*sent, self._event(f"{kind}.delta", delta=self._grow(text))]
             case CallBegun(name):
                 call_id = self._new_id("call")
                 call = Item(self._new_id("item"), "function_call", call_id=call_id, name=name)
                 return [*self._close("completed"), *self._begin(call)]
             case CallArguments(text):
-                return [self._call_event("delta", delta=self._grow(text))]
+                return [self._event(f"{ARGUMENTS}.delta", delta=self._grow(text))]
             case CallDone():
                 return self._close("completed")
             case CallInvalid(reason):
-                self.failure = Outcome(
-                    "failed", code=INVALID_CALL, message=f"The call is not valid: {reason}."
-                )
+                text = f"The call is not valid: {reason}."
+                self.failure = Outcome("failed", code=INVALID_CALL, message=text)
                 return []
-
-    def _text_delta(self, text: str) -> list[RealtimeEvent]:
-        sent = self._message()
-        kind = "output_audio_transcript" if self.output.speaks else "output_text"
-        return [*sent, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
-
-    def _audio_deltas(self, pcm: bytes) -> list[RealtimeEvent]:
-        sent = self._message()
-        assert self._open is not None
-        self._open.pcm += pcm
-        audio_format = self.output.format
-        size = audio_format.rate_hz // DELTAS_PER_S * audio_format.sample_bytes
-        for start in range(0, len(pcm), size):
-            delta = b64encode_as_string(pcm[start : start + size])
-            sent.append(self._part_event("response.output_audio.delta", delta=delta))
-        return sent
 
     def _grow(self, text: str) -> str:
         assert self._open is not None
         self._open.text += text
         return text
 
-    # --- items ---
-
     def _message(self) -> list[RealtimeEvent]:
         if self._open is not None:
             return []
         sent = self._begin(Item(self._new_id("item"), role="assistant"))
-        return [*sent, self._part_event("response.content_part.added", part=self._part(""))]
+        return [*sent, self._event("content_part.added", part=self._part(""))]
 
     def _begin(self, item: Item) -> list[RealtimeEvent]:
         item = replace(item, status="in_progress", response_id=self.id)
@@ -199,20 +183,20 @@ class Response:
             return []
         if opened.item.kind == "function_call":
             item = replace(opened.item, status=status, arguments=opened.text)
-            sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
+            sent = [self._event(f"{ARGUMENTS}.done", name=item.name, arguments=item.arguments)]
         else:
             text, revision = opened.text, 0 if status == "completed" else 1
             if self.output.speaks:
                 audio = AudioClip.of(bytes(opened.pcm), self.output.format)
                 content = Content("output_audio", text, audio, marks=tuple(opened.marks))
                 sent = [
-                    self._part_event("response.output_audio.done"),
-                    self._part_event("response.output_audio_transcript.done", transcript=text),
+                    self._event("output_audio.done"),
+                    self._event("output_audio_transcript.done", transcript=text),
                 ]
             else:
                 content = Content("output_text", text)
-                sent = [self._part_event("response.output_text.done", text=text)]
-            sent.append(self._part_event("response.content_part.done", part=self._part(text)))
+                sent = [self._event("output_text.done", text=text)]
+            sent.append(self._event("content_part.done", part=self._part(text)))
             item = replace(opened.item, status=status, content=(content,), revision=revision)
         self._open = None
         self._done.append(item)
@@ -231,19 +215,12 @@ class Response:
             return {"type": "audio", "transcript": text}
         return {"type": "text", "text": text}
 
-    def _item_event(self, kind: str, **fields: str | int | Json) -> RealtimeEvent:
+    def _event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
         assert self._open is not None
-        item_id, index = self._open.item.id, self._open.index
-        where = {"response_id": self.id, "item_id": item_id, "output_index": index}
-        return RealtimeEvent(kind, {**where, **fields})
-
-    def _part_event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
-        return self._item_event(kind, content_index=0, **fields)
-
-    def _call_event(self, kind: str, **fields: str) -> RealtimeEvent:
-        assert self._open is not None
-        kind, call_id = f"response.function_call_arguments.{kind}", self._open.item.call_id
-        return self._item_event(kind, call_id=call_id, **fields)
+        item, index = self._open.item, self._open.index
+        where = {"response_id": self.id, "item_id": item.id, "output_index": index}
+        part = {"call_id": item.call_id} if item.kind == "function_call" else {"content_index": 0}
+        return RealtimeEvent(f"response.{kind}", {**where, **part, **fields})
 
     def _wire(self, status: str, details: Json | None, usage: Json | None) -> Json:
         output = self.output

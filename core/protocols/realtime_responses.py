@@ -15,13 +15,23 @@ from typing import Final
 from core.errors import ContextFullError, InternalError
 from core.protocols import events, openai_events
 from core.protocols.duplex_units import CountTokens
-from core.protocols.effects import Effect, Generate, Interrupt, Send, StartTimer, Step, StopTimer
+from core.protocols.effects import (
+    Effect,
+    Generate,
+    Interrupt,
+    Prefill,
+    Send,
+    StartTimer,
+    Step,
+    StopTimer,
+)
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
-from core.protocols.realtime_base import RealtimeBase, RealtimePhase, RealtimeStart
+from core.protocols.realtime_base import RealtimeBase, RealtimeStart
 from core.protocols.realtime_items import Content, Item, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
 from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of, request_of
+from core.protocols.tables import Phase
 from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
@@ -66,12 +76,9 @@ class _State:
     tokens: int = 0  # of that response
     is_due: bool = False  # the user's turn has ended, and the model is expected to speak
     now_s: float = 0.0  # time of the current event
-    request: TurnRequest | None = None  # of the newest response by units
 
 
 class ResponseMachine(RealtimeBase):
-    """The part of the Realtime machine that manages responses."""
-
     def __init__(
         self,
         ids: SessionIds,
@@ -83,31 +90,23 @@ class ResponseMachine(RealtimeBase):
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
         self._count_tokens = count_tokens
-        self._units = RealtimeUnitSession(ids, self._limits, count_tokens)
+        self.units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
-
-    @property
-    def unit_request(self) -> TurnRequest | None:
-        return self._state.request
-
-    @property
-    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """Events and effects of the duplex machine during the last event, for observers."""
-        return tuple(self._units.seen)
+        self.unit_request: TurnRequest | None = None  # of the newest response by units
 
     @property
     def is_working(self) -> bool:
-        return super().is_working or self._units.machine.is_working
+        return super().is_working or self.units.machine.is_working
 
     def handle(self, event: Event) -> list[Effect]:
         self._state.now_s = event.at_s
-        self._units.seen.clear()
+        self.units.seen.clear()
         return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         if super()._is_expected(event) or isinstance(event, UNIT_EVENTS):
             return True
-        return isinstance(event, events.TurnFailed) and self._units.machine.is_preparing
+        return isinstance(event, events.TurnFailed) and isinstance(self.units.machine.work, Prefill)
 
     # --- responses ---
 
@@ -130,7 +129,7 @@ class ResponseMachine(RealtimeBase):
         output = self._config.for_response(patch)
         response = Response(output, self._start.new_id, None, patch.metadata)
         items = self._given_items(patch)
-        response.items = tuple(self._store) if items is None else items
+        response.items = tuple(self._store.values()) if items is None else items
         self._outside.append(response)
         return [*self._send(response.created()), *self._make_next()]
 
@@ -153,11 +152,11 @@ class ResponseMachine(RealtimeBase):
         if making not in self._responses:
             return []
         chunk = event.chunk
-        sent = making.add(chunk.text_delta or "", event.client_audio)
-        self._note_audible(making, event.client_audio, event.at_s)
+        effects = self._add(making, chunk.text_delta or "", event.client_audio)
+        making.mark()
         if making.failure is None:
-            return self._send(*sent)
-        return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
+            return effects
+        return [*effects, *self._end_response(making, making.failure), Interrupt()]
 
     def generated(self, event: events.GenerateDone) -> list[Effect]:
         making, self._making = self._making, None
@@ -174,7 +173,7 @@ class ResponseMachine(RealtimeBase):
 
     def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
-        if self._units.machine.is_preparing:
+        if isinstance(self.units.machine.work, Prefill):
             return self._units_failed(event)
         making, self._making = self._making, None
         effects: list[Effect] = []
@@ -198,11 +197,11 @@ class ResponseMachine(RealtimeBase):
 
     def _make_next(self) -> list[Effect]:
         """Begin the next reply, unless one is in generation or units run."""
-        is_busy = self._units.machine.is_busy or self._state.response is not None
+        is_busy = self.units.machine.work is not None or self._state.response is not None
         if is_busy or self._making is not None or not self._responses:
             return []
         response = self._making = self._responses[0]
-        items = tuple(self._store) if response.items is None else response.items
+        items = tuple(self._store.values()) if response.items is None else response.items
         is_outside = response.items is not None
         request = request_of(items, response.output, response.id, is_outside=is_outside)
         response.request = replace(request, is_beside_units=self._state.is_live)
@@ -242,13 +241,13 @@ class ResponseMachine(RealtimeBase):
     def unit_event(self, event: Event) -> list[Effect]:
         """Pass the event to the duplex machine, then begin what waited for it."""
         self._refresh()
-        effects = self._translated(self._units.handle(event), event)
+        effects = self._translated(self.units.handle(event), event)
         return effects if self.is_closed else [*effects, *self._continue()]
 
     def fill(self, event: events.TimerFired) -> list[Effect]:
         """Fill gaps of the input with silence, so that units continue."""
-        self._units.input.fill(event.at_s)
-        if self._state.response is not None and self._units.waits_for_audio:
+        self.units.input.fill(event.at_s)
+        if self._state.response is not None and self.units.waits_for_audio:
             return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
 
@@ -263,7 +262,7 @@ class ResponseMachine(RealtimeBase):
         if output.voice_sample is None:
             return self.engine_failed(event)
         self._config = replace(self._config, output=replace(output, voice_sample=None))
-        self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
+        self.units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         text = event.error.message
         effects = self._send(openai_events.error("invalid_value", text, param=VOICE_SAMPLE))
         if response is not None:
@@ -280,7 +279,7 @@ class ResponseMachine(RealtimeBase):
         effects: list[Effect] = []
         for part in parts:
             if part.picture is not None and self._state.is_live:
-                made = self._units.add_picture(part.picture, self._state.now_s)
+                made = self.units.add_picture(part.picture, self._state.now_s)
                 effects += self._translated(made, None)
         return effects
 
@@ -297,18 +296,18 @@ class ResponseMachine(RealtimeBase):
 
     def _changed(self) -> None:
         """The conversation or the settings differ from the model's cache."""
-        if self._state.is_live and self._units.has_begun:
-            self._units.rebase.is_stale = True
+        if self._state.is_live and self.units.has_begun:
+            self.units.rebase.is_stale = True
 
     def _choose_engine(self) -> list[Effect]:
         """Switch engines if the settings require it and nothing is in progress."""
         is_live = self._config.engine(self._start.model) == "live"
         is_busy = self._active is not None or self._making is not None
-        if is_live == self._state.is_live or is_busy or self._units.machine.is_working:
+        if is_live == self._state.is_live or is_busy or self.units.machine.is_working:
             return []
         self._state.is_live = is_live
         if is_live:
-            self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
+            self.units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         return self._expect_no_response()
 
     @property
@@ -328,9 +327,9 @@ class ResponseMachine(RealtimeBase):
         )
 
     def _refresh(self) -> None:
-        """Update the prompt before a restart."""
-        if self._units.rebase.is_stale:
-            self._units.set_conversation(self._first, self._store)
+        """Update the prompt before the beginning or a restart."""
+        if self.units.rebase.is_stale or not self.units.has_begun:
+            self.units.set_conversation(self._first, self._store.values())
 
     def _continue(self) -> list[Effect]:
         """Begin the next reply of the turn engine, or the next unit."""
@@ -338,13 +337,11 @@ class ResponseMachine(RealtimeBase):
         if not self._state.is_live or self._making is not None:
             return effects
         self._refresh()
-        if not self._units.has_begun:
-            first = self._first
-            self._units.set_conversation(first, self._store)
-            effects += self._translated(self._units.begin(first, self._state.now_s), None)
+        if not self.units.has_begun:
+            effects += self._translated(self.units.begin(self._state.now_s), None)
         rules = self._config.turn_detection
         may_speak = self._is_awaited or (rules is not None and rules.create_response)
-        unit_effects = self._units.advance(self._state.now_s, must_listen=not may_speak)
+        unit_effects = self.units.advance(self._state.now_s, must_listen=not may_speak)
         return [*effects, *self._translated(unit_effects, None), *self._fill_timer()]
 
     @property
@@ -360,7 +357,8 @@ class ResponseMachine(RealtimeBase):
             match effect:
                 case Send(duplex.ResultPart()):
                     assert isinstance(event, events.AudioReady)
-                    effects += self._begun(event.client_audio)
+                    if not (self.units.drops_unit or self._is_elsewhere):
+                        effects += self._speak("", event.client_audio)
                 case Send(duplex.Result() as result):
                     assert isinstance(event, events.StepDone)
                     effects += self._ended(result, event.client_audio)
@@ -372,25 +370,20 @@ class ResponseMachine(RealtimeBase):
                     pass
                 case _:
                     effects.append(effect)
-        return [*effects, *self.fail(InternalError())] if self._units.machine.is_closed else effects
-
-    def _begun(self, audio: bytes) -> list[Effect]:
-        if self._units.drops_unit or self._is_elsewhere:
-            return []
-        opened, response = self._opened()
-        return [*opened, *self._speak(response, "", audio)]
+        return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
 
     def _ended(self, result: duplex.Result, audio: bytes) -> list[Effect]:
         state = self._state
-        if not self._units.end_unit(result) or self._is_elsewhere:
+        if not self.units.end_unit(result) or self._is_elsewhere:
             return []
         if result.is_listen:
             response = state.response
-            if response is None or self._units.rebase.wants_speech:  # a later unit begins it
+            if response is None or self.units.rebase.wants_speech:  # a later unit begins it
                 return []
             return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
-        opened, response = self._opened()
-        effects = [*opened, *self._speak(response, result.text, audio)]
+        effects = self._speak(result.text, audio)
+        response = state.response
+        assert response is not None
         response.mark()
         state.tokens += result.n_tokens
         stats = self._stats(result.kv_cache_length)
@@ -407,14 +400,15 @@ class ResponseMachine(RealtimeBase):
         """Whether the turn engine generates the active response."""
         return not self._state.is_live or self._active is not self._state.response
 
-    def _opened(self) -> tuple[list[Effect], Response]:
-        """Open a response after the user's item, unless one is open."""
-        self._units.rebase.wants_speech = False
-        if self._state.response is not None:
-            return [], self._state.response
-        effects = [*self._end_open_segment(), *self._begin_live(None)]
-        assert self._state.response is not None
-        return effects, self._state.response
+    def _speak(self, text: str, audio: bytes) -> list[Effect]:
+        """Add to the response by units; if there is none, open one after the user's item."""
+        self.units.rebase.wants_speech = False
+        effects: list[Effect] = []
+        if self._state.response is None:
+            effects = [*self._end_open_segment(), *self._begin_live(None)]
+        response = self._state.response
+        assert response is not None
+        return [*effects, *self._add(response, text, audio if response.output.speaks else b"")]
 
     def _begin_live(self, patch: ResponsePatch | None) -> list[Effect]:
         state = self._state
@@ -422,28 +416,23 @@ class ResponseMachine(RealtimeBase):
         effects = [*self._expect_no_response(), *self._begin_response(patch, quiet)]
         response = state.response = self._active
         assert response is not None
-        request = request_of(self._store, quiet, response.id, is_outside=False)
-        response.request = state.request = request
+        request = request_of(self._store.values(), quiet, response.id, is_outside=False)
+        response.request = self.unit_request = request
         state.tokens = 0
         return effects
 
-    def _speak(self, response: Response, text: str, audio: bytes) -> list[Effect]:
-        audio = audio if response.output.speaks else b""
-        self._note_audible(response, audio, self._state.now_s)
-        return self._send(*response.add(text, audio, is_marked=False))
-
     def _break_off(self) -> list[Effect]:
-        return self._translated(self._units.break_off(self._state.now_s), None)
+        return self._translated(self.units.break_off(self._state.now_s), None)
 
     # --- responses of either engine ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
         if self._is_by_units(patch):
             self._refresh()
-            self._units.rebase.wants_speech = True
+            self.units.rebase.wants_speech = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
-        quiet = self._break_off() if self._units.machine.is_speaking else []
+        quiet = self._break_off() if self.units.machine.is_speaking else []
         return [
             *quiet,
             *self._expect_no_response(),
@@ -456,7 +445,7 @@ class ResponseMachine(RealtimeBase):
         response = Response(output, self._start.new_id, self._store, metadata)
         response.items = self._given_items(patch)
         self._active, self._audio.is_unanswered = response, False
-        self._phase = RealtimePhase.RESPONDING
+        self._phase = Phase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:
@@ -467,10 +456,11 @@ class ResponseMachine(RealtimeBase):
         is_said = self._store.last_id is not None
         return self._state.is_live and is_same and is_said and not offer_of(output).functions
 
-    def _note_audible(self, response: Response, audio: bytes, at_s: float) -> None:
+    def _add(self, response: Response, text: str, audio: bytes) -> list[Effect]:
         duration_s = len(audio) / response.output.format.bytes_per_s
         if duration_s > 0 and not response.is_outside:
-            self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
+            self._audible_until_s = max(self._audible_until_s, self._state.now_s) + duration_s
+        return self._send(*response.add(text, audio))
 
     def _cut(self, response: Response, reason: str) -> list[Effect]:
         is_by_units = response is self._state.response
@@ -489,7 +479,7 @@ class ResponseMachine(RealtimeBase):
         sent = response.finish(outcome, stats or TokenStats())
         if response is self._active:
             self._active = None
-            self._phase = RealtimePhase.IDLE
+            self._phase = Phase.IDLE
         else:
             self._outside.remove(response)
         owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []

@@ -22,8 +22,6 @@ ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """Settings of a response."""
-
     instructions: str  # the system prompt
     modality: schemas.Modality = "audio"  # spoken, or text alone
     format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
@@ -42,8 +40,6 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """All settings of a session."""
-
     output: OutputConfig
     input_format: schemas.AudioFormat = field(default_factory=schemas.AudioFormat)
     # None: the client ends turns.
@@ -55,27 +51,15 @@ class SessionConfig:
 
     def patched(self, patch: schemas.SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
-        given, changed = patch.model_fields_set, Json(output=_patched(self.output, patch))
-        received = patch.audio.input if patch.audio is not None else schemas.AudioInput()
+        changed = Json(output=_patched(self.output, patch)) | _given(patch, OF_SESSION)
         if patch.input_audio_format is not None:
             changed["input_format"] = schemas.AudioFormat.of_beta(patch.input_audio_format)
-        if "input_audio_transcription" in given:
-            changed["transcription"] = patch.input_audio_transcription
-        if "turn_detection" in given:
-            changed["turn_detection"] = patch.turn_detection
-        # The newer spelling takes precedence.
-        if "format" in received.model_fields_set:
-            changed["input_format"] = received.format
-        if "transcription" in received.model_fields_set:
-            changed["transcription"] = received.transcription
-        if "turn_detection" in received.model_fields_set:
-            changed["turn_detection"] = received.turn_detection
+        if patch.audio is not None:  # the newer spelling takes precedence
+            changed |= _given(patch.audio.input, OF_INPUT)
         if not self.can_transcribe:
             changed["transcription"] = None
         if patch.truncation is not None:
             changed["truncation"] = patch.truncation
-        if "tracing" in given:
-            changed["tracing"] = patch.tracing
         return replace(self, **changed)
 
     def for_response(self, patch: schemas.ResponsePatch | None) -> OutputConfig:
@@ -122,6 +106,24 @@ class SessionConfig:
             "include": None,
             "minicpmo": {"engine": self.engine(model)},
         }
+
+
+OF_SESSION: Final = {
+    "input_audio_transcription": "transcription",
+    "turn_detection": "turn_detection",
+    "tracing": "tracing",
+}
+OF_INPUT: Final = {
+    "format": "input_format",
+    "transcription": "transcription",
+    "turn_detection": "turn_detection",
+}
+"""Names of settings by those of a client's fields, which may set them to null."""
+
+
+def _given(patch: schemas.SessionPatch | schemas.AudioInput, names: dict[str, str]) -> Json:
+    given = patch.model_fields_set & {*names}
+    return {names[field]: value for field, value in patch if field in given}
 
 
 def format_wire(audio_format: schemas.AudioFormat) -> Json:
@@ -180,8 +182,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """Request for one response."""
-
     system: str = field(repr=False)  # the system prompt
     # The conversation, oldest first, without system messages.
     turns: tuple[Turn, ...] = field(repr=False)
@@ -190,11 +190,6 @@ class TurnRequest:
     reply_start: str = ""  # text the reply has to begin with
     is_outside: bool = False  # not part of the conversation
     is_beside_units: bool = False  # the duplex engine retains the conversation meanwhile
-
-    @property
-    def has_own_view(self) -> bool:
-        """Whether it is generated in a separate view that is dropped afterwards."""
-        return self.is_outside or self.is_beside_units
 
     @property
     def max_tokens(self) -> int:

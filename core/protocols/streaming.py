@@ -1,18 +1,18 @@
-"""Turn-based chat between a gateway and a worker: prefill and generate, repeatedly.
+"""Chat by turns between a gateway and a worker: prefill and generate, repeatedly or once.
 
-The worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
-retained and the socket may stay open.
+In streaming, the worker is taken from a turn's first `prefill` to its `done`; between turns the
+conversation is retained and the socket may stay open.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from core.errors import OutOfOrderError, SessionTimeoutError
 from core.protocols import events
 from core.protocols.effects import (
+    Close,
     Effect,
     Generate,
     Interrupt,
@@ -24,20 +24,21 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
-from core.protocols.tables import SAME, Row, index_rows
+from core.protocols.machine import (
+    ENDING,
+    FAILURE,
+    Reply,
+    SessionIds,
+    SessionMachine,
+    common_rows,
+    fail,
+    fails,
+)
+from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import streaming as messages
+from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.schemas.worker import WorkerStatus
-
-
-class StreamingPhase(StrEnum):
-    OPEN = "open"  # between turns
-    PREFILLING = "prefilling"
-    READY = "ready"
-    GENERATING = "generating"
-    CANCELLING = "cancelling"  # stopped while prefilling
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True)
@@ -62,51 +63,28 @@ class StreamingLimits:
 
 @dataclass
 class Turn:
-    """State and costs of the current turn."""
-
     began_s: float = 0.0
     reply: Reply = field(default_factory=Reply)
     prefill: messages.WorkerPrefill | None = None  # the latest; supplies the defaults
-    prefills: int = 0
     cached_tokens: int | None = None
     input_tokens: int = 0
     # Speech whose transcript `done` follows, as the worker is released then.
     untranscribed: list[messages.WorkerPrefill] = field(default_factory=list)
     end: events.GenerateDone | None = None  # held back until then
 
-    def add(self, done: events.PrefillDone) -> None:
-        if self.cached_tokens is None:
-            self.cached_tokens = done.cached_tokens
-        self.input_tokens += done.input_tokens
 
-    def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
-        return TokenStats(
-            cached_tokens=self.cached_tokens or 0,
-            input_tokens=self.input_tokens,
-            generated_tokens=generated_tokens,
-            total_tokens=kv_tokens,
-        )
-
-
-class StreamingMachine(SessionMachine[StreamingPhase]):
-    """State machine of one worker-side `/ws/streaming` socket."""
-
+class StreamingMachine(SessionMachine):
     busy_status = WorkerStatus.BUSY_STREAMING
+    idle_phases = (Phase.OPEN, Phase.CLOSED)
 
     def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
-        super().__init__(ids, StreamingPhase.OPEN)
+        super().__init__(ids, Phase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._waiting: list[messages.WorkerPrefill] = []
 
-    @property
-    def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase is StreamingPhase.OPEN else super().status
-
     def open(self, event: events.Opened) -> list[Effect]:
         return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
-
-    # --- prefill ---
 
     def begin_turn(self, event: Received[messages.WorkerPrefill]) -> list[Effect]:
         self._turn = Turn(event.at_s)
@@ -123,9 +101,12 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         """Report the prefill; begin the next queued one, else wait for `generate`."""
-        self._turn.add(event)
-        if self._turn.prefill is not None and self._turn.prefill.speech:
-            self._turn.untranscribed.append(self._turn.prefill)
+        turn = self._turn
+        if turn.cached_tokens is None:
+            turn.cached_tokens = event.cached_tokens
+        turn.input_tokens += event.input_tokens
+        if turn.prefill is not None and turn.prefill.speech:
+            turn.untranscribed.append(turn.prefill)
         message = messages.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
@@ -141,24 +122,22 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             return [Send(message), Rollback(), Retain(), *checked]
         if self._waiting:
             return [Send(message), *checked, *self._feed(self._waiting.pop(0))]
-        self._phase = StreamingPhase.READY
+        self._phase = Phase.READY
         return [Send(message), *checked, StartTimer(TimerName.IDLE, limits.turn_timeout_s)]
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
-        self._phase = StreamingPhase.READY
+        self._phase = Phase.READY
         timer = StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)
         return [Send(messages.CacheMiss()), timer]
-
-    # --- generate ---
 
     def generate(self, event: Received[messages.Generate]) -> list[Effect]:
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
-        self._phase = StreamingPhase.GENERATING
+        self._phase = Phase.GENERATING
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
@@ -167,7 +146,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def generated(self, event: events.GenerateDone) -> list[Effect]:
         self._turn.end = event
         last = self._turn.reply.last_chunk()
-        return last if self._turn.untranscribed else [*last, *self._end_reply(event.at_s)]
+        return last if self._turn.untranscribed else [*last, *self._end_turn(event, event.at_s)]
 
     def transcribed(self, event: events.Transcribed) -> list[Effect]:
         """Send the transcript; end the turn if only this was missing."""
@@ -177,68 +156,58 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             return []
         turn.untranscribed = others
         effects = super().transcribed(event)
-        is_over = turn.end is not None and not others
-        return [*effects, *self._end_reply(event.at_s)] if is_over else effects
+        if turn.end is None or others:
+            return effects
+        return [*effects, *self._end_turn(turn.end, event.at_s)]
 
     def turn_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Roll the turn back, so that the history before it stays usable, and fail."""
         undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
         return [*undo, *self.fail(event.error)]
 
-    # --- stop ---
-
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the turn ends with the partial reply."""
-        return [Interrupt()] if self._turn.end is None else self._end_reply(event.at_s)
+        end = self._turn.end
+        return [Interrupt()] if end is None else self._end_turn(end, event.at_s)
 
     def cancel_prefill(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill, then roll the turn back."""
         self._waiting.clear()
-        self._phase = StreamingPhase.CANCELLING
+        self._phase = Phase.CANCELLING
         return [Interrupt()]
 
     def cancel_turn(self, event: Event) -> list[Effect]:
-        stats = self._turn.stats(0, 0)
-        undo: list[Effect] = [Rollback()] if self._turn.prefills else []
-        return [*undo, *self._end_turn(event.at_s, "", True, stats)]
-
-    def time_out(self, event: events.TimerFired) -> list[Effect]:
-        return self.fail(SessionTimeoutError())
-
-    # --- helpers ---
+        undo: list[Effect] = [Rollback()] if self._turn.prefill else []
+        return [*undo, *self._end_turn(events.GenerateDone(stopped=True), event.at_s)]
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
-        self._phase = StreamingPhase.PREFILLING
-        self._turn.prefill = message
-        self._turn.prefills += 1
-        return [self._begin(Prefill(message, is_first=self._turn.prefills == 1))]
+        self._phase = Phase.PREFILLING
+        is_first, self._turn.prefill = self._turn.prefill is None, message
+        return [self._begin(Prefill(message, is_first=is_first))]
 
-    def _end_reply(self, now_s: float) -> list[Effect]:
-        end = self._turn.end
-        assert end is not None, "the reply is complete"
-        stats = self._turn.stats(end.token_stats.generated_tokens, end.kv_tokens)
-        return self._end_turn(now_s, end.text, end.stopped, stats)
-
-    def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
+    def _end_turn(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
+        turn = self._turn
+        stats = TokenStats(
+            cached_tokens=turn.cached_tokens or 0,
+            input_tokens=turn.input_tokens,
+            generated_tokens=end.token_stats.generated_tokens,
+            total_tokens=end.kv_tokens,
+        )
         message = messages.Done(
             session_id=self._ids.session_id,
-            text=text,
-            elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),
-            stopped=stopped,
+            text=end.text,
+            elapsed_ms=round(max(0.0, now_s - turn.began_s) * MS_PER_S, 1),
+            stopped=end.stopped,
             token_stats=stats,
             recording_session_id=self._ids.recording_session_id,
         )
-        self._phase = StreamingPhase.OPEN
+        self._phase = Phase.OPEN
         timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)
         return [Retain(), Send(message), timer]
 
 
-BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)
-READY, GENERATING = (StreamingPhase.READY,), (StreamingPhase.GENERATING,)
-CANCELLING = (StreamingPhase.CANCELLING,)
-TURN: Final = (*PREFILLING, *READY, *GENERATING)
-ALL_OPEN: Final = (*BETWEEN, *TURN, *CANCELLING)
-CLOSED: Final = StreamingPhase.CLOSED
+OPEN: Final = "open prefilling ready generating cancelling"
+STOP: Final = "stop stop_requested"
 DONE: Final = "Retain Send(done) StartTimer(idle)"
 MACHINE: Final = StreamingMachine
 PREFILLED: Final = (
@@ -247,42 +216,130 @@ PREFILLED: Final = (
 REPLY: Final = "StopTimer(idle) Generate Send(warning)"
 TRANSCRIBED: Final = f"Send(user_transcript) {DONE}"
 UNDONE: Final = f"Rollback Retain {FAILURE}"
+TURN: Final = "prefilling ready generating"
 ENDS: Final = "prefill_done cache_missed turn_failed"
 
-TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
-    Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
-    Row(BETWEEN, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
-    Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
-    Row(PREFILLING, "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
-    Row(PREFILLING, "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
-    Row(READY, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
-    Row(READY, "generate", f"{SAME} generating", REPLY, MACHINE.generate),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row(GENERATING, "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
-    Row(
-        (*PREFILLING, *READY, *GENERATING),
-        "transcribed",
-        f"{SAME} open",
-        TRANSCRIBED,
-        MACHINE.transcribed,
-    ),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
-    *(
-        row
-        for stop in ("stop", "stop_requested")
-        for row in (
-            Row(PREFILLING, stop, "cancelling", "Interrupt", MACHINE.cancel_prefill),
-            Row(READY, stop, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
-            Row(GENERATING, stop, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
-            Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
-        )
-    ),
-    Row(CANCELLING, ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
-    Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
-    Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
-    Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
-    *common_rows(ALL_OPEN, CLOSED),
+TABLE: Final = (
+    Row("open", "opened", SAME, "StartTimer(idle)", MACHINE.open),
+    Row("open", "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
+    Row("prefilling", "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
+    Row("prefilling", "prefill_done", f"{SAME} ready {CLOSED}", PREFILLED, MACHINE.prefilled),
+    Row("prefilling", "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
+    Row("ready", "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
+    Row("ready", "generate", f"{SAME} generating", REPLY, MACHINE.generate),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row("generating", "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
+    Row(TURN, "transcribed", f"{SAME} open", TRANSCRIBED, MACHINE.transcribed),
+    Row("prefilling generating", "turn_failed", CLOSED, UNDONE, MACHINE.turn_failed),
+    Row("prefilling", STOP, "cancelling", "Interrupt", MACHINE.cancel_prefill),
+    Row("ready", STOP, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
+    Row("generating", STOP, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
+    Row("cancelling", STOP, SAME, "", MACHINE.ignore),
+    Row("cancelling", ENDS, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
+    Row("open ready", "idle_timer", CLOSED, FAILURE, fails(SessionTimeoutError)),
+    Row(OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
+    Row(OPEN, "engine_failed", CLOSED, ENDING, fail),
+    *common_rows(OPEN),
 )
 """All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""
 
 StreamingMachine.rows = index_rows(TABLE)
+
+
+# --- one request and its reply, streamed or whole ---
+
+
+@dataclass(frozen=True)
+class ChatLimits:
+    """Limits of a chat connection. Ours.
+
+    Attributes:
+        request_timeout_s: longest time without the request.
+    """
+
+    request_timeout_s: float = 60.0
+
+
+class ChatMachine(SessionMachine):
+    busy_status = WorkerStatus.BUSY_CHAT
+    idle_phases = (Phase.WAITING, Phase.CLOSED)
+
+    def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
+        super().__init__(ids, Phase.WAITING)
+        self._limits = limits or ChatLimits()
+        self._request: ChatSocketRequest | None = None
+        self._input_tokens = 0
+        self._whole_audio: bytes | None = None  # of a reply that is not streamed
+
+    def open(self, event: events.Opened) -> list[Effect]:
+        return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
+
+    def ask(self, event: Received[ChatSocketRequest]) -> list[Effect]:
+        self._request = event.message
+        self._phase = Phase.PREFILLING
+        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
+
+    def prefilled(self, event: events.PrefillDone) -> list[Effect]:
+        assert self._request is not None
+        self._input_tokens = event.input_tokens
+        self._phase = Phase.GENERATING
+        done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
+        return [done, self._begin(Generate(self._request))]
+
+    def piece(self, event: events.ChunkReady) -> list[Effect]:
+        assert self._request is not None
+        chunk = event.chunk
+        if not self._request.streaming:
+            self._whole_audio = chunk.audio_data or self._whole_audio
+            return []
+        if not chunk.text_delta and not chunk.audio_data:
+            return []
+        return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
+
+    def interrupt(self, event: Event) -> list[Effect]:
+        """Cut the reply short; the connection ends with the partial reply."""
+        return [Interrupt()]
+
+    def cancel(self, event: Event) -> list[Effect]:
+        """Wait for the end of the prefill; there is no reply."""
+        self._phase = Phase.CANCELLING
+        return [Interrupt()]
+
+    def cancelled(self, event: Event) -> list[Effect]:
+        return self.generated(events.GenerateDone(stopped=True))
+
+    def generated(self, event: events.GenerateDone) -> list[Effect]:
+        message = ChatDone(
+            text=event.text,
+            generated_tokens=event.token_stats.generated_tokens,
+            input_tokens=self._input_tokens,
+            stopped=event.stopped,
+            audio_data=self._whole_audio,
+            recording_session_id=self._ids.recording_session_id,
+        )
+        return self._end(Send(message), close=Close())
+
+
+CHAT_OPEN: Final = "waiting prefilling generating cancelling"
+CHAT_PREFILLED: Final = "Send(prefill_done) Generate"
+CHAT_DONE: Final = "Send(done) Release Close"
+LATE: Final = fails(SessionTimeoutError, "No request came in time.")
+CHAT: Final = ChatMachine
+
+CHAT_TABLE: Final = (
+    Row("waiting", "opened", SAME, "StartTimer(prepare)", CHAT.open),
+    Row("waiting", "chat", "prefilling", "StopTimer(prepare) Prefill", CHAT.ask),
+    Row("waiting", "prepare_timer", CLOSED, FAILURE, LATE),
+    Row("prefilling", "prefill_done", "generating", CHAT_PREFILLED, CHAT.prefilled),
+    Row("generating", "chunk_ready", SAME, "Send(chunk)", CHAT.piece),
+    Row("generating", "generate_done", CLOSED, CHAT_DONE, CHAT.generated),
+    Row("prefilling generating", "turn_failed", CLOSED, FAILURE, fail),
+    Row("waiting", STOP, CLOSED, "Release Close", CHAT.close),
+    Row("prefilling", STOP, "cancelling", "Interrupt", CHAT.cancel),
+    Row("generating", STOP, SAME, "Interrupt", CHAT.interrupt),
+    Row("cancelling", STOP, SAME, "", CHAT.ignore),
+    Row("cancelling", "prefill_done turn_failed", CLOSED, CHAT_DONE, CHAT.cancelled),
+    Row(CHAT_OPEN, "engine_failed", CLOSED, ENDING, fail),
+    *common_rows(CHAT_OPEN),
+)
+ChatMachine.rows = index_rows(CHAT_TABLE)

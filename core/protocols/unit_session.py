@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from core.protocols.duplex import DuplexMachine, DuplexPhase
+from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits
-from core.protocols.effects import Effect
+from core.protocols.effects import Effect, Step
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
+from core.protocols.tables import Phase
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt
@@ -109,8 +110,6 @@ class InputAudioBuffer:
 
 
 class UnitSession:
-    """Base of sessions over the duplex machine."""
-
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
@@ -126,7 +125,7 @@ class UnitSession:
 
     @property
     def is_active(self) -> bool:
-        return self.machine.phase is DuplexPhase.ACTIVE
+        return self.machine.phase is Phase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
         effects = self.machine.handle(event)
@@ -135,7 +134,7 @@ class UnitSession:
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self.drops_unit = self.machine.is_stepping
+        self.drops_unit = isinstance(self.machine.work, Step)
         self.rebase.wants_speech = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
@@ -150,8 +149,6 @@ class UnitSession:
 
 
 class RealtimeUnitSession(UnitSession):
-    """Duplex session behind a Realtime session."""
-
     def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
             max_session_s=0.0,
@@ -172,10 +169,10 @@ class RealtimeUnitSession(UnitSession):
         is_asked = self.rebase.is_stale or self.rebase.wants_speech
         return self.has_begun and not is_asked and not self.input.has_unit
 
-    def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
+    def begin(self, at_s: float) -> list[Effect]:
         self.has_begun = True
         self.input.begin(at_s)
-        effects = self.handle(Received(first, at_s=at_s))
+        effects = self.handle(Received(self.rebase.first, at_s=at_s))
         while self._pictures:
             effects += self.add_picture(self._pictures.popleft(), at_s)
         return effects
@@ -188,7 +185,7 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Set the prompt of the next restart: settings and conversation."""
+        """Set the next prompt: settings and conversation."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:
@@ -197,7 +194,7 @@ class RealtimeUnitSession(UnitSession):
 
     def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
         """Restart if due, else begin the next unit if its audio is complete."""
-        if not self.is_active or self.machine.is_busy:
+        if not self.is_active or self.machine.work is not None:
             return []
         if effects := self.machine.begin_anew():
             return effects

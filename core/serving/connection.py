@@ -34,7 +34,7 @@ WHOLE_REPLY_LIMIT_S: Final = 300.0
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
-Machine = SessionMachine[Any] | GptLiveMachine
+Machine = SessionMachine | GptLiveMachine
 
 
 class Timers:

@@ -51,7 +51,7 @@ class InnerObserver:
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         if self.shows_outer(event):
             self.observer.observe(event, made)
-        for inner, inner_made in self.machine.seen:
+        for inner, inner_made in self.machine.units.seen:
             if self.is_shown(inner):
                 self.observer.observe(inner, inner_made)
 

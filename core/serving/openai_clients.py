@@ -19,7 +19,7 @@ from core.audio import FloatArray, StreamResampler, resample, to_pcm
 from core.errors import AudioError
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
-from core.protocols.gpt_live_events import LiveEvents, LiveNames
+from core.protocols.paced_session import LiveEvents, LiveNames
 from core.protocols.realtime_items import AudioClip
 from core.schemas.gpt_live import (
     AudioReceived,

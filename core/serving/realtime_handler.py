@@ -99,7 +99,7 @@ class RealtimeHandler(DuplexHandler):
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
             case effects.Generate(TurnRequest() as request):
-                is_apart = request.has_own_view
+                is_apart = request.is_outside or request.is_beside_units
                 answer = self._answer_outside if is_apart else self._answer_in_conversation
                 await emit(await answer(request, emit))
             case _:

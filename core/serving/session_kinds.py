@@ -15,7 +15,6 @@ from config import Settings
 from core.images import FRAME_LIMITS, PictureLimits
 from core.metrics import WorkerMetrics
 from core.protocols import events
-from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import ServerMessage
@@ -25,7 +24,7 @@ from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
-from core.protocols.streaming import StreamingLimits, StreamingMachine
+from core.protocols.streaming import ChatLimits, ChatMachine, StreamingLimits, StreamingMachine
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats, parse_message

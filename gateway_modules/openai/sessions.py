@@ -21,8 +21,8 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from core import errors
-from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import RawMessage
+from core.protocols.queueing import AUDIO, EVENT
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code

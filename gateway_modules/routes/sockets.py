@@ -11,8 +11,7 @@ import structlog
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from core import errors
-from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
-from core.protocols.queueing import QueueingMachine
+from core.protocols.queueing import EventQueueingMachine, QueueingMachine, WaitLimits
 from core.schemas import queue
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
 from gateway_modules.administration import app_of_request

@@ -24,8 +24,8 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.gpt_live import TABLE, GptLiveMachine
-from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionIds
+from core.protocols.paced_session import LiveNames
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
 from core.serving.fake_backend import tone

@@ -146,7 +146,7 @@ class Protocol:
     """A machine, its table, and its client messages."""
 
     build: Callable[[], Any]
-    table: Sequence[Row[Any, Any]]
+    table: Sequence[Row]
     adapter: TypeAdapter[Any]
     messages: tuple[dict[str, Any], ...]
     paths: dict[str, tuple[dict[str, Any] | Event, ...]]  # a path to each phase

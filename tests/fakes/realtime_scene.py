@@ -225,7 +225,9 @@ class RealtimeScene:
         object.__setattr__(event, "at_s", self.now_s)
         phase, first = self.machine.phase, len(self.told)
         effects = self.machine.handle(event)
-        rows = [row for row in TABLE if phase in row.phases and event.kind in row.events.split()]
+        rows = [
+            row for row in TABLE if phase in row.phases.split() and event.kind in row.events.split()
+        ]
         assert rows or not effects, f"{event.kind} in {phase} has no row"
         if rows:
             assert {label(effect) for effect in effects} <= set(rows[0].effects.split()), effects

@@ -44,7 +44,7 @@ class Scene:
     """Runs a machine on a manual clock."""
 
     def __init__(
-        self, machine: AnyMachine, table: Sequence[Row[Any, Any]], adapter: TypeAdapter[Any]
+        self, machine: AnyMachine, table: Sequence[Row], adapter: TypeAdapter[Any]
     ) -> None:
         self.machine = machine
         self.table = table
@@ -88,7 +88,9 @@ class Scene:
 
     def _check_table(self, phase: Any, event: Event, labels: list[str]) -> None:
         rows = [
-            row for row in self.table if phase in row.phases and event.kind in row.events.split()
+            row
+            for row in self.table
+            if phase in row.phases.split() and event.kind in row.events.split()
         ]
         assert len(rows) <= 1
         after = self.machine.phase

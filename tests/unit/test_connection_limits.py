@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from core.errors import GenerationFailedError
-from core.protocols.chat import ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Generate, Step, WorkEffect
@@ -22,6 +21,7 @@ from core.protocols.events import (
 )
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
+from core.protocols.streaming import ChatMachine
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from core.serving import connection

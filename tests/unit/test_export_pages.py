@@ -124,7 +124,8 @@ def test_every_code_has_a_row(socket: Socket) -> None:
 def test_every_table_has_its_page() -> None:
     names = [module.name for module in pkgutil.iter_modules(core.protocols.__path__)]
     modules = [importlib.import_module(f"core.protocols.{name}") for name in names]
-    tables = [vars(module)["TABLE"] for module in modules if "TABLE" in vars(module)]
+    names = ["TABLE", "CHAT_TABLE"]
+    tables = [vars(module)[name] for module in modules for name in names if name in vars(module)]
     assert tables
     assert {id(table) for table in tables} == {id(page.table) for page in MACHINES.values()}
 
@@ -136,7 +137,7 @@ def test_every_row_and_limit_is_on_the_page(name: str) -> None:
     assert f"```mermaid\n{mermaid(machine.table)}```" in page
     for row in machine.table:
         for event in row.events.split():
-            assert f"| `{event}` | {', '.join(row.phases)} | " in page
+            assert f"| `{event}` | {', '.join(row.phases.split())} | " in page
     for limit in dataclasses.fields(machine.limits):
         assert f"| `{limit.name}` | `{json.dumps(limit.default)}` | " in page
 

@@ -29,7 +29,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     draws = random.Random(5)
     sender, now_s, sent_ms = PacedSender(AudioFormat()), 50.0, 0
     spoken, heard = bytearray(), bytearray()
-    sender.begin(now_s)
+    sender.due_s = now_s
     next_unit_s = 51.0
     while now_s < 650.0:
         pieces = sender.due(now_s)
@@ -42,7 +42,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
             heard += piece.samples.replace(b"\0", b"")
             sent_ms += length_ms
         assert abs(sent_ms / 1_000 - (now_s - 50.0)) <= 0.2
-        wait_s = sender.wait_s(now_s)
+        wait_s = max(0.0, sender.due_s - now_s)
         assert 0 <= wait_s <= 0.1001
         now_s += wait_s + draws.choice([0.0, 0.0, 0.003, 0.08])
         if now_s >= next_unit_s:
@@ -58,7 +58,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
 
 def test_silence_is_exact_zeros() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(b"\1" * (PIECE_BYTES + 8))
     first, second, third = sender.due(0.1)
     assert first.samples == b"\1" * PIECE_BYTES
@@ -69,7 +69,7 @@ def test_silence_is_exact_zeros() -> None:
 @pytest.mark.parametrize(("kind", "zero"), [("audio/pcmu", b"\xff"), ("audio/pcma", b"\xd5")])
 def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
     sender = PacedSender(AudioFormat(type=kind))
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(b"\1" * 8)
     first, second = sender.due(0.1)
     assert first.samples == b"\1" * 8 + zero * (PIECE_MS * 8 - 8)
@@ -78,7 +78,7 @@ def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
 
 def test_held_audio_follows_the_silence_sent_instead() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(b"\1" * 2 * PIECE_BYTES)
     sender.end_unit("one two")
     sender.is_held = True
@@ -92,7 +92,7 @@ def test_held_audio_follows_the_silence_sent_instead() -> None:
 
 def test_text_is_sent_with_its_audio() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(bytes(SECOND))
     sender.end_unit(" One two three four.")
     told = [piece for piece in sender.due(1.5) if piece.text]
@@ -104,7 +104,7 @@ def test_text_is_sent_with_its_audio() -> None:
 def test_one_word_per_unit_leaves_no_pause() -> None:
     """Clients end a message at a gap of 800 ms between the end of its text and the next."""
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     for word in (" One", " two"):
         sender.put(bytes(SECOND))
         sender.end_unit(word)
@@ -114,7 +114,7 @@ def test_one_word_per_unit_leaves_no_pause() -> None:
 
 def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(bytes(SECOND // 2))
     sender.due(0.2)
     sender.put(bytes(SECOND // 2))
@@ -125,7 +125,7 @@ def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
 
 def test_dropped_audio_and_text_are_not_sent() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(b"\1" * SECOND)
     sender.end_unit("one two three")
     sender.due(0.0)
@@ -141,7 +141,7 @@ def test_dropped_audio_and_text_are_not_sent() -> None:
 
 def test_waiting_audio_is_bounded() -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     for _ in range(70):
         sender.put(bytes(SECOND))
     pieces = [piece for second in range(60) for piece in sender.due(second + 0.97)]
@@ -152,7 +152,7 @@ def test_waiting_audio_is_bounded() -> None:
 def test_overdue_audio_is_too_late() -> None:
     sender = PacedSender(AudioFormat())
     assert not sender.is_too_late(1_000.0), "it has not begun"
-    sender.begin(5.0)
+    sender.due_s = 5.0
     assert len(sender.due(6.0)) == 11
     assert not sender.is_too_late(6.0 + LATE_MAX_S) and sender.is_too_late(6.2 + LATE_MAX_S)
     assert len(sender.due(6.0 + LATE_MAX_S)) == LATE_MAX_S * 1_000 / SILENCE_MS
@@ -161,7 +161,7 @@ def test_overdue_audio_is_too_late() -> None:
 @given(st.text(max_size=60), st.integers(0, SECOND // 2))
 def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(bytes(samples * 2))
     sender.end_unit(text)
     assert "".join(piece.text for piece in sender.due(3.0)) == text
@@ -170,7 +170,7 @@ def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
 @pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
 def test_scripts_without_spaces_are_split_by_characters(text: str) -> None:
     sender = PacedSender(AudioFormat())
-    sender.begin(0.0)
+    sender.due_s = 0.0
     sender.put(bytes(SECOND))
     sender.end_unit(text)
     told = [piece.text for piece in sender.due(1.5) if piece.text]

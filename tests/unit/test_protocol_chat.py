@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from core.errors import GenerationFailedError, WorkerBusyError
-from core.protocols.chat import TABLE, ChatMachine, ChatPhase
 from core.protocols.events import (
     ChunkReady,
     Disconnected,
@@ -23,6 +22,8 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import SessionIds
+from core.protocols.streaming import CHAT_TABLE, ChatMachine
+from core.protocols.tables import Phase
 from core.schemas import chat
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.common import TokenStats
@@ -39,7 +40,7 @@ DONE = GenerateDone("Hello", token_stats=TokenStats(generated_tokens=1))
 
 
 def scene() -> Scene:
-    made = Scene(ChatMachine(SessionIds("s", "chat_x")), TABLE, ADAPTER)
+    made = Scene(ChatMachine(SessionIds("s", "chat_x")), CHAT_TABLE, ADAPTER)
     made.tell(Opened())
     return made
 
@@ -73,16 +74,16 @@ def test_a_whole_reply_has_its_audio_in_done() -> None:
 
 
 @pytest.mark.parametrize("stop", ["message", "http"])
-@pytest.mark.parametrize("phase", [ChatPhase.PREFILLING, ChatPhase.GENERATING])
-def test_stop_ends_with_the_partial_reply(phase: ChatPhase, stop: str) -> None:
+@pytest.mark.parametrize("phase", [Phase.PREFILLING, Phase.GENERATING])
+def test_stop_ends_with_the_partial_reply(phase: Phase, stop: str) -> None:
     made = scene()
     ask(made)
-    if phase is ChatPhase.GENERATING:
+    if phase is Phase.GENERATING:
         made.tell(FED)
     told = made.say("stop") if stop == "message" else made.tell(StopRequested())
     assert told == ["Interrupt"]
-    assert (made.say("stop") == []) == (phase is ChatPhase.PREFILLING)
-    end = FED if phase is ChatPhase.PREFILLING else GenerateDone("He", stopped=True)
+    assert (made.say("stop") == []) == (phase is Phase.PREFILLING)
+    end = FED if phase is Phase.PREFILLING else GenerateDone("He", stopped=True)
     assert made.tell(end) == ["Send(done)", "Release", "Close"]
     assert made.only(ChatDone).stopped
 

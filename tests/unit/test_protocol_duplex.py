@@ -14,7 +14,7 @@ from core.errors import (
     UnknownTypeError,
 )
 from core.protocols.duplex import DuplexMachine
-from core.protocols.effects import Close, StartTimer, Step
+from core.protocols.effects import Close, Finalize, StartTimer, Step
 from core.protocols.events import (
     Disconnected,
     EngineFailed,
@@ -108,16 +108,16 @@ def test_the_result_is_sent_first_and_no_unit_begins_before_finalize_ends() -> N
     machine = stage.machine
     assert isinstance(machine, DuplexMachine)
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
-    assert machine.is_stepping
+    assert isinstance(machine.work, Step)
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)"]
     assert stage.tell(StepDone(LISTEN), 0.1) == ["Send(result)", "Finalize"]
-    assert machine.is_busy and not machine.is_stepping
+    assert isinstance(machine.work, Finalize)
     assert stage.say("audio_chunk", 0.1, audio=CHUNK) == ["StartTimer(idle)"]
     assert stage.tell(FinalizeDone()) == ["Step"]
     assert stage.only(Step).index == 1
     assert step(stage) == ["Send(result)", "Finalize", "Step"]
     assert step(stage) == ["Send(result)", "Finalize"]
-    assert not machine.is_busy
+    assert machine.work is None
 
 
 def test_without_deferred_finalize_the_unit_is_finalized_first() -> None:

@@ -236,7 +236,9 @@ def test_the_prefetched_pictures_are_the_waiting_ones(said: list[tuple[str, floa
         stage.tell(Prefetched())
         eyes.take_in(stage.effects)
     assert isinstance(stage.machine, DuplexMachine)
-    waiting = Counter(stage.machine._input.loose_frames)
+    given = stage.machine._input
+    inside = (frame for entry in given._waiting for frame in entry.frames)
+    waiting = Counter([*(frame for frame in inside if frame.is_separate), *given.held])
     assert not eyes.held - waiting, "nothing stays of what went"
     assert eyes.held == waiting or eyes.left == 0, "a picture is left out for the budget alone"
     assert eyes.looks <= sent + 1, "no picture is looked at twice"

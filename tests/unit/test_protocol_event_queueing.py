@@ -6,13 +6,6 @@ from typing import Any
 
 from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
 from core.protocols.effects import Close, Enqueue, Forward, QueueEffect, Send, StartTimer, label
-from core.protocols.event_queueing import (
-    AUDIO,
-    EVENT,
-    EVENT_TABLE,
-    EventQueueingMachine,
-    WaitLimits,
-)
 from core.protocols.events import (
     Assigned,
     Disconnected,
@@ -26,6 +19,13 @@ from core.protocols.events import (
     TimerName,
     WorkerConnected,
     WorkerUnreachable,
+)
+from core.protocols.queueing import (
+    AUDIO,
+    EVENT,
+    EVENT_TABLE,
+    EventQueueingMachine,
+    WaitLimits,
 )
 from core.protocols.tables import SAME
 from core.schemas.queue import (
@@ -53,7 +53,9 @@ class Stage:
         phase = self.machine.phase
         effects = self.machine.handle(event)
         rows = [
-            row for row in EVENT_TABLE if phase in row.phases and event.kind in row.events.split()
+            row
+            for row in EVENT_TABLE
+            if phase in row.phases.split() and event.kind in row.events.split()
         ]
         assert len(rows) <= 1 and bool(rows) >= bool(effects)
         if rows:

@@ -79,7 +79,9 @@ class Stage:
         phase = self.machine.phase
         self.effects = list(self.machine.handle(event))
         labels = [label(effect) for effect in self.effects]
-        rows = [row for row in TABLE if phase in row.phases and event.kind in row.events.split()]
+        rows = [
+            row for row in TABLE if phase in row.phases.split() and event.kind in row.events.split()
+        ]
         targets = rows[0].targets.split() if rows else [SAME]
         assert self.machine.phase in [str(phase) if name == SAME else name for name in targets]
         assert set(labels) <= set(rows[0].effects.split() if rows else ())

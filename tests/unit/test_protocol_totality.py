@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -170,7 +169,7 @@ def test_stop_gets_its_reply_when_the_work_has_ended(name: str, data: st.DataObj
         ]
 
 
-TABLES: dict[str, Sequence[Row[Any, Any]]] = {
+TABLES: dict[str, Sequence[Row]] = {
     "duplex": duplex.TABLE,
     "half_duplex": half_duplex.TABLE,
     "streaming": streaming.TABLE,

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from core.protocols import (
-    chat,
     duplex,
     duplex_units,
     gpt_live,
@@ -73,7 +72,7 @@ MACHINES: Final[Mapping[str, Machine]] = {
     "streaming": Machine(streaming.TABLE, streaming.StreamingLimits),
     "half_duplex": Machine(half_duplex.TABLE, half_duplex.HalfDuplexLimits),
     "duplex": Machine(duplex.TABLE, duplex_units.DuplexLimits),
-    "chat": Machine(chat.TABLE, chat.ChatLimits),
+    "chat": Machine(streaming.CHAT_TABLE, streaming.ChatLimits),
     "live": Machine(gpt_live.TABLE, duplex_units.DuplexLimits),
     "realtime": Machine(realtime.TABLE, realtime_items.RealtimeLimits),
 }
@@ -213,7 +212,7 @@ def _event_rows(rows: Table) -> Iterator[Sequence[str]]:
     for row in rows:
         targets = "" if row.targets == SAME else ", ".join(row.targets.split())
         for event in row.events.split():
-            yield f"`{event}`", ", ".join(row.phases), targets, codes(row.effects.split())
+            yield f"`{event}`", ", ".join(row.phases.split()), targets, codes(row.effects.split())
 
 
 # Any: a dataclass.

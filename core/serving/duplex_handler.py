@@ -160,9 +160,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def _run_unit(
         self, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> events.StepDone:
-        view = self._view
-        assert view is not None, "the session is prepared"
-        samples = check_pcm(effect.chunk.audio)
+        view, samples = self._opened, check_pcm(effect.chunk.audio)
         pictures = await self._pictures(view, effect, encoded, emit)
         if self._writer is None and effect.client_format is not None:
             self._writer = ReplyWriter(effect.client_format)
@@ -197,9 +195,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         return written + writer.finish() if made.end_of_turn else written
 
     async def _finalize(self, emit: Emit) -> None:
-        view = self._view
-        assert view is not None, "the session is prepared"
-        began_s = time.perf_counter()
+        view, began_s = self._opened, time.perf_counter()
         await self._call(view.finish_unit())
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
         await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
@@ -212,7 +208,8 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
         if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
-            limit = self._slice_limit(view, self._unit_slices)
+            asked = self._unit_slices
+            limit = view.slice_limit if asked is None else asked
 
             async def encode(data: str) -> EncodedPicture:
                 picture = await self._threads.run(partial(self._decode, data))
@@ -225,7 +222,8 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self, view: DuplexMode, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> list[Any]:  # Any: decoded, or of the model's own type
         """Return the model's input for each picture; emit the problems of those left out."""
-        limit = self._slice_limit(view, effect.chunk.max_slice_nums)
+        asked = effect.chunk.max_slice_nums
+        limit = view.slice_limit if asked is None else asked
         pictures: list[Any] = []
         for frame, found in zip(effect.frames, encoded, strict=True):
             if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
@@ -241,10 +239,6 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     def _decode(self, data: str) -> Any:
         return decode_wire_picture(data, allowed=self._frame_limits)
-
-    @staticmethod
-    def _slice_limit(view: DuplexMode, asked: int | None) -> int:
-        return view.slice_limit if asked is None else asked
 
     # --- detection ---
 

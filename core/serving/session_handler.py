@@ -38,7 +38,6 @@ Emit = Callable[[events.Event], Awaitable[None]]
 
 # Ours: for a blocking call to end after `cancel`; then the session ends without it.
 HANG_LIMIT_S: Final = 60.0
-NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
@@ -180,7 +179,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- what the serve loop calls ---
 
     def expect(self) -> None:
-        """Count a requested effect, which `perform` is given later."""
+        """Count an effect that `perform` is given later."""
         self._work.requested += 1
 
     async def perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
@@ -248,15 +247,18 @@ class SessionHandler(ABC, Generic[ViewT]):
         await self._runtime.end(self._views(), lease)
 
     async def free_view(self) -> None:
-        """Free the conversation, but keep the slot."""
         view, self._view = self._view, None
         if view is not None:
             await self._runtime.free(view)
 
     # --- for subclasses ---
 
+    @property
+    def _opened(self) -> ViewT:
+        assert self._view is not None, "the session is prepared"
+        return self._view
+
     def _views(self) -> list[Mode]:
-        """Return the conversations that the session holds."""
         return [] if self._view is None else [self._view]
 
     @abstractmethod
@@ -268,7 +270,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             case effects.Prefill():
                 return events.PrefillDone()
             case effects.Step():
-                return NOT_FED
+                return events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
             case effects.Finalize():
                 return events.FinalizeDone(0.0, self.kv_tokens)
             case effects.Generate():

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
+EventTypes = type[events.Event] | tuple[type[events.Event], ...]
+
+
 class Observer(Protocol):
     """Observes one session."""
 
@@ -39,21 +42,23 @@ class InnerObserver:
     """Passes an observer the events of the duplex machine inside another protocol's machine.
 
     Attributes:
-        is_shown: selects these events.
-        shows_outer: selects events of the other protocol that are passed too.
+        inner: these events.
+        outer: events of the other protocol that are passed too.
+        is_on: whether the events inside are passed now.
     """
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
-    is_shown: Callable[[events.Event], bool] = lambda event: True
-    shows_outer: Callable[[events.Event], bool] = lambda event: False
+    inner: EventTypes = events.Event
+    outer: EventTypes = ()
+    is_on: Callable[[], bool] = lambda: True
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        if self.shows_outer(event):
+        if isinstance(event, self.outer):
             self.observer.observe(event, made)
-        for inner, inner_made in self.machine.seen:
-            if self.is_shown(inner):
-                self.observer.observe(inner, inner_made)
+        for seen, seen_made in self.machine.seen:
+            if isinstance(seen, self.inner) and self.is_on():
+                self.observer.observe(seen, seen_made)
 
     async def close(self) -> None:
         await self.observer.close()

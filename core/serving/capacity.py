@@ -35,18 +35,12 @@ AGED: Final = 1.35
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The cost of one unit.
-
-    Attributes:
-        share: engine time as a share of the unit's length.
-        active: sessions that had units at that time.
-        has_picture: the unit had a picture, which makes it far more expensive.
-    """
+    """The cost of one unit."""
 
     at_s: float
-    share: float
-    active: int
-    has_picture: bool
+    share: float  # engine time as a share of the unit's length
+    active: int  # sessions that had units at that time
+    has_picture: bool  # which makes it far more expensive
 
 
 class Capacity:
@@ -70,9 +64,8 @@ class Capacity:
     def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
         now_s = self._now_s()
         self._last_s[session_id] = now_s
-        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._last_s = active
-        self._units.append(UnitTime(now_s, share, len(active), has_picture))
+        self._last_s = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
+        self._units.append(UnitTime(now_s, share, len(self._last_s), has_picture))
 
     def end(self, session_id: str) -> None:
         """Remove a session, so that it does not count as active beside its successor."""
@@ -99,8 +92,7 @@ class Capacity:
         return most if self._has_memory() else max(1, min(most, len(ages_s)))
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
-        growth = self._growth(ages_s)
-        units = self.recent()
+        growth, units = self._growth(ages_s), self.recent()
         if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
         bounds = sorted(self._sessions_at(unit) for unit in units)
@@ -125,8 +117,7 @@ class Capacity:
         return settled + max(min(FIRST, self._costs.sessions), settled // GROWTH)
 
     def _proof(self) -> int:
-        is_recent = self._now_s() < self._proven_s + PROOF_S
-        if is_recent:
+        if self._now_s() < self._proven_s + PROOF_S:
             return self._proven
         return 0 if self._costs is None else self._costs.sessions
 
@@ -146,16 +137,11 @@ class UnitCosts:
     A batch of n units takes a + b n seconds, and n units arrive during one: with N sessions of one
     unit a second a batch takes a / (1 - b N). A unit waits for up to one batch and takes one, so
     the last session costs far more than the first.
-
-    Attributes:
-        alone_s: a, the fixed time of a batch.
-        each_s: b, the time per unit.
-        measured: units of the largest measured batch; no more are expected without measurement.
     """
 
-    alone_s: float
-    each_s: float
-    measured: int
+    alone_s: float  # a, the fixed time of a batch
+    each_s: float  # b, the time per unit
+    measured: int  # units of the largest measured batch; no more are expected without measurement
 
     @classmethod
     def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:

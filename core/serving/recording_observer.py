@@ -77,8 +77,7 @@ class RecordingObserver(Generic[RecorderT]):
         """Record an effect of the last event."""
 
     def _begin(self, snapshot: Snapshot) -> RecorderT:
-        if self.recorder is None:
-            self.recorder = self._open(snapshot)
+        self.recorder = self.recorder or self._open(snapshot)
         return self.recorder
 
     def _on_message(self, effect: effects.Send) -> None:
@@ -159,11 +158,9 @@ class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
             self._began_s = event.at_s
 
     def _on_effect(self, effect: effects.Effect) -> None:
-        if isinstance(effect, effects.Generate) and isinstance(
-            effect.request, chat.ChatSocketRequest
-        ):
-            request = effect.request
-            self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
+        match effect:
+            case effects.Generate(chat.ChatSocketRequest() as request):
+                self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
         if (recorder := self.recorder) is None:
             return
         match effect:
@@ -379,10 +376,7 @@ def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapsho
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    for message in messages:
-        if message.role is not Role.SYSTEM:
-            continue
-        if isinstance(message.content, str):
-            return message.content
-        return "\n".join(item.text for item in message.content if item.type == "text")
-    return ""
+    content = next((each.content for each in messages if each.role is Role.SYSTEM), "")
+    if isinstance(content, str):
+        return content
+    return "\n".join(item.text for item in content if item.type == "text")

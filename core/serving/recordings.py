@@ -42,25 +42,18 @@ RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 
 @dataclass(eq=False)
 class OpenRecording:
-    """A session's recording; that of a streaming conversation stays open between its sockets.
-
-    Attributes:
-        key: the session's id and the secret of its owner.
-        on_stopped: called on the event loop when it had to stop; set by the present socket.
-        recorder: None until there is something to record.
-        end: when and why the last socket with a turn closed; the wait for another turn is not
-            recorded.
-        turns: the numbers of its next turns.
-    """
+    """A session's recording; that of a streaming conversation stays open between its sockets."""
 
     recording_id: str
     kind: RequestType
-    key: tuple[str, str]
+    key: tuple[str, str]  # the session's id and the secret of its owner
+    # Called on the event loop when it had to stop; set by the present socket.
     on_stopped: Callable[[RecordingStoppedError], None] = lambda problem: None
-    recorder: TurnBasedSessionRecorder | None = None
+    recorder: TurnBasedSessionRecorder | None = None  # None until there is something to record
+    # When and why the last socket with a turn closed; the wait for another one is not recorded.
     end: EndLine | EndReason = EndReason.STOPPED
     expiry: asyncio.TimerHandle | None = None
-    turns: Iterator[int] = field(default_factory=count)
+    turns: Iterator[int] = field(default_factory=count)  # numbers of its next turns
 
 
 class Recordings:
@@ -138,11 +131,7 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Recover the recordings of killed processes, then start uploading in any case; blocks.
-
-        Returns:
-            The ids of recovered recordings.
-        """
+        """Recover the recordings of killed processes, then start uploading in any case; blocks."""
         try:
             return recover_all(self.data_dir)
         finally:

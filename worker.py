@@ -31,7 +31,7 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
-from core.serving.server import SecretGate, check_exposure, make_server
+from core.serving.server import SecretGate, check_exposure, error_response, make_server
 from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
@@ -112,7 +112,7 @@ def create_app(
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
     app.include_router(routes.router)
-    app.add_exception_handler(OmniError, routes.error_response)
+    app.add_exception_handler(OmniError, error_response)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
 

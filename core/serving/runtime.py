@@ -274,10 +274,11 @@ class WorkerRuntime:
             kv_cache_length=newest.view.kv_cache_length if newest else 0,
         )
 
-    async def clear_cache(self) -> ActionResult | None:
-        """Free the retained conversations; return None, doing nothing, while a slot is held."""
-        if not self.slots.is_free:
-            return None
+    async def clear_cache(self) -> ActionResult:
+        """Free the retained conversations; fails, doing nothing, while a slot is held."""
+        if self.slots.owners:
+            text = "The cache cannot be cleared while a session is running."
+            return ActionResult(success=False, message=text)
         evicted = self.store.clear()
         await self.free_all(evicted)
         await self._tidy_up()

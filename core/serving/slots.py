@@ -107,10 +107,6 @@ class Slots:
         return not is_settled or now_s - self._leases[-1].since_s >= START_SPACING_S
 
     @property
-    def is_free(self) -> bool:
-        return not self._leases
-
-    @property
     def mean_ms(self) -> float:
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0

@@ -21,14 +21,7 @@ from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
 from core.protocols.realtime_items import AudioClip
-from core.schemas.gpt_live import (
-    AudioReceived,
-    Fixture,
-    FixturePlay,
-    InputAudioAppend,
-    SessionStart,
-    parse_event,
-)
+from core.schemas import gpt_live
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
@@ -51,9 +44,7 @@ class ClientSound:
         self._resampler = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
     def decode(self, text: str, longest_s: float) -> FloatArray:
-        """Decode Base64 to [T] float32 at 16 kHz, possibly no samples yet.
-
-        Audio beyond `longest_s` is dropped.
+        """Decode Base64 as `feed` does; audio beyond `longest_s` is dropped.
 
         Raises:
             AudioCorruptError: it is not Base64; the stream continues without it.
@@ -150,17 +141,18 @@ class GptLiveCodec:
 
     def parse(self, text: str) -> ClientMessage:
         """Parse an event and decode its audio; raises an `OmniError`."""
-        event = parse_event(text)
+        event = gpt_live.parse_event(text)
         try:
             match event:
-                case InputAudioAppend(audio=audio, event_id=name):
-                    if self._sound is None:
-                        return AudioReceived(b"", name)
-                    return AudioReceived(to_pcm(self._sound.decode(audio, APPEND_MAX_S)), name)
-                case FixturePlay(audio=audio, event_id=name):
+                case gpt_live.InputAudioAppend(audio=audio, event_id=name):
+                    sound = self._sound
+                    pcm = b"" if sound is None else to_pcm(sound.decode(audio, APPEND_MAX_S))
+                    return gpt_live.AudioReceived(pcm, name)
+                case gpt_live.FixturePlay(audio=audio, event_id=name):
                     writer = ReplyWriter(self._format)
-                    return Fixture(writer.write(decode_pcm(audio)) + writer.finish(), name)
-                case SessionStart() if self._sound is None:
+                    written = writer.write(decode_pcm(audio)) + writer.finish()
+                    return gpt_live.Fixture(written, name)
+                case gpt_live.SessionStart() if self._sound is None:
                     self._format = event.session.audio.format
                     self._sound = ClientSound(self._format)
         except AudioError as error:

@@ -27,9 +27,6 @@ from core.serving.slots import Lease, Owner
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""
 
-Encode = Callable[[str], Awaitable[EncodedPicture]]
-"""Decodes and encodes one picture from Base64."""
-
 
 class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
@@ -49,14 +46,14 @@ class PicturePrefetch:
             self._encoded.pop(frame.number, None)
         self._waiting |= {frame.number: frame.data for frame in effect.frames}
 
-    async def run(self, encode: Encode) -> None:
-        """Encode all waiting pictures, one at a time.
+    async def run(self, encode: Callable[[str], Awaitable[EncodedPicture]]) -> None:
+        """Encode all waiting pictures, from Base64, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
         while self._waiting:
-            number = next(iter(self._waiting))
-            data = self._waiting.pop(number)
+            number, data = next(iter(self._waiting.items()))
+            del self._waiting[number]
             encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
@@ -179,10 +176,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             due_s=effect.due_s,
             on_sound=emit_audio,
         )
-        if made is None:
-            idle = DuplexGenerateResult(is_listen=True, kv_cache_length=view.kv_cache_length)
-            return events.StepDone(idle, was_fed=False)
-        return events.StepDone(made, client_audio=self._rest_of_unit(made))
+        if made is not None:
+            return events.StepDone(made, client_audio=self._rest_of_unit(made))
+        idle = DuplexGenerateResult(is_listen=True, kv_cache_length=view.kv_cache_length)
+        return events.StepDone(idle, was_fed=False)
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
         """Return the unit's audio in the client's format, at a turn's end all that is left."""

@@ -42,11 +42,11 @@ HANG_LIMIT_S: Final = 60.0
 
 @dataclass
 class _Work:
-    """Counts of work effects; `interrupted` is the number of the one that was interrupted."""
+    """Counts of work effects."""
 
     requested: int = 0
     ended: int = 0
-    interrupted: int = 0
+    interrupted: int = 0  # number of the last one that was interrupted
 
 
 def decode_media(
@@ -91,14 +91,11 @@ class SessionThreads:
 
     An unexpected failure becomes a project error. A call that hangs is abandoned when its session
     has ended: it keeps its thread and nothing else.
-
-    Attributes:
-        cancelled: set to cancel the work under way, which polls it.
     """
 
     def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
         """Without `media`, pictures are decoded on the calling thread."""
-        self.cancelled = threading.Event()
+        self.cancelled = threading.Event()  # set to cancel the work under way, which polls it
         self._pools = pools
         self._media = media
         self._is_abandoned = False
@@ -150,11 +147,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     `perform`, `prefetch` and `detect` each run one effect at a time, in order, to its end. An
     exception ends the session: an `OmniError` with its own code, any other as internal.
-
-    Attributes:
-        turn_effects: effects whose failure ends only the turn.
     """
 
+    # Effects whose failure ends only the turn.
     turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:

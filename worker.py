@@ -76,10 +76,8 @@ def create_app(
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
-    `make_backend` is called on the engine's thread.
-
-    Raises:
-        ValueError: Tracing is configured and its SDK is not installed.
+    `make_backend` is called on the engine's thread. Raises `ValueError` if tracing is configured
+    and its SDK is not installed.
     """
     identity, registry = identity or Identity(), new_registry()
     metrics = WorkerMetrics(registry, identity.worker_id)

@@ -67,9 +67,7 @@ class InlineEngine:
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits nothing but an engine of the calling thread.
 
-    Raises:
-        RuntimeError: it awaits something else.
-        Exception: whatever it raises.
+    Raises what it raises, or `RuntimeError` if it awaits something else.
     """
     try:
         coroutine.send(None)

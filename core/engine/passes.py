@@ -69,12 +69,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         self.paused: Future[None] = Future()  # done when it pauses; a new one for each resumption
 
     async def __anext__(self) -> Any:
-        """Return the next value, or raise what the steps raise.
-
-        Raises:
-            GenerationFailedError: The engine is overloaded, or a pass failed.
-            ShuttingDownError: The engine was closed.
-        """
+        """Return the next value, or raise what the steps raise, or as `InlineEngine.call`."""
         if self.has_ended:
             raise StopAsyncIteration
         assert self._engine is not None, "an engine has begun it"

@@ -39,19 +39,13 @@ class Observer(Protocol):
 
 @dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine.
-
-    Attributes:
-        inner: these events.
-        outer: events of the other protocol that are passed too.
-        is_on: whether the events inside are passed now.
-    """
+    """Passes an observer the events of the duplex machine inside another protocol's machine."""
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
     inner: EventTypes = events.Event
-    outer: EventTypes = ()
-    is_on: Callable[[], bool] = lambda: True
+    outer: EventTypes = ()  # events of the other protocol that are passed too
+    is_on: Callable[[], bool] = lambda: True  # whether the events inside are passed now
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         if isinstance(event, self.outer):

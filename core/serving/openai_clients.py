@@ -46,8 +46,7 @@ class ClientSound:
     def decode(self, text: str, longest_s: float) -> FloatArray:
         """Decode Base64 as `feed` does; audio beyond `longest_s` is dropped.
 
-        Raises:
-            AudioCorruptError: it is not Base64; the stream continues without it.
+        Raises `AudioCorruptError` if it is not Base64; the stream continues without it.
         """
         most_bytes = int(longest_s * self.format.rate_hz) * self.format.sample_bytes
         return self.feed(_from_base64(text[: most_bytes // 3 * GROUP_CHARS]))
@@ -61,11 +60,7 @@ class ClientSound:
 
 
 def decode_pcm(text: str) -> FloatArray:
-    """Decode Base64 of 16-bit samples to [T] float32 at the same rate.
-
-    Raises:
-        AudioCorruptError: it is not Base64, or not whole samples.
-    """
+    """Decode Base64 of whole 16-bit samples to [T] float32; raises `AudioCorruptError`."""
     raw = _from_base64(text)
     if len(raw) % PCM_BYTES:
         raise AudioCorruptError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")

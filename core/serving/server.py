@@ -132,11 +132,7 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def begin_restart(self) -> None:
-        """Begin to shut down as after a signal; the launcher restarts the program.
-
-        Raises:
-            ShuttingDownError: It is already shutting down.
-        """
+        """Shut down as after a signal, to be restarted; raises `ShuttingDownError` if it does."""
         if self.should_exit:
             raise ShuttingDownError()
         self.exit_code = RESTART_EXIT_CODE
@@ -144,11 +140,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Return the server of a worker's application.
-
-    Raises:
-        OSError, ValueError: The certificate can be neither read nor created, or not be signed.
-    """
+    """Raise `OSError` or `ValueError` if the certificate can be neither read, created nor signed."""
     heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(
         app,

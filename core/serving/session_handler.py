@@ -104,9 +104,7 @@ class SessionThreads:
     async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
 
-        Raises:
-            OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
-            WorkCancelledError: it was abandoned.
+        Raises an `OmniError`, or `WorkCancelledError` if it was abandoned.
         """
         if self._is_abandoned:
             raise WorkCancelledError
@@ -280,9 +278,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
         """Await a call; `cancel` cancels it, and so does `interrupt` if it `feeds`.
 
-        Raises:
-            OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
-            WorkCancelledError: It was cancelled.
+        Raises an `OmniError`, or `WorkCancelledError` if it was cancelled.
         """
         if self._is_cancelled or (feeds and self._is_interrupted):
             call.close()

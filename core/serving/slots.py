@@ -114,9 +114,8 @@ class Slots:
     async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
         """Take a slot, in order of arrival.
 
-        Raises:
-            WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
-                are waiting.
+        Raises `WorkerBusyError` if none became free within `wait_s`, by default `BUSY_WAIT_S`, or
+        too many are waiting.
         """
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
@@ -214,8 +213,7 @@ class SessionStore:
     def keep(self, conversation: Conversation, active: int) -> list[Conversation]:
         """Store a conversation whose turn is over; `active` other sessions hold a slot.
 
-        Returns:
-            The evicted conversations: another of the same history, and the surplus.
+        Evicts and returns another one of the same history, and the surplus.
         """
         same = self.take(conversation.history_hash)
         self._kept.append(conversation)

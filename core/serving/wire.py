@@ -283,11 +283,7 @@ async def end_task(task: asyncio.Task[None]) -> None:
 
 
 async def await_end(task: asyncio.Task[None]) -> None:
-    """Await a task to its end even if the caller is cancelled, once or repeatedly.
-
-    Raises:
-        asyncio.CancelledError: After the task has ended, if the caller was cancelled.
-    """
+    """Await a task to its end even if the caller is cancelled, which is raised afterwards."""
     was_cancelled = False
     while not task.done():
         try:

@@ -31,39 +31,25 @@ from MiniCPMO45.processing.prompts import system_prompt
 
 @dataclass(frozen=True)
 class Row:
-    """One unit, turn or reply; times in milliseconds unless the name says otherwise.
-
-    Attributes:
-        at_s: position in the input, in seconds.
-        action: "listen" or "speak".
-        speech_s: duration of the speech.
-        starts_at_s: when it starts to play; None for silence.
-        prefill_ms: feeding the input.
-        llm_ms: decision and text.
-        tts_ms: speech codes.
-        token2wav_ms: codes to waveform.
-        answer_ms: the last three together, where they overlap and are not timed separately.
-        finalize_ms: closing the unit.
-        kv_tokens: tokens in the cache afterwards.
-    """
+    """One unit, turn or reply."""
 
     index: int
-    at_s: float
-    action: str
+    at_s: float  # position in the input
+    action: str  # "listen" or "speak"
     text: str = ""
     n_tokens: int = 0
     n_speech_tokens: int = 0
     speech_s: float = 0.0
-    starts_at_s: float | None = None
+    starts_at_s: float | None = None  # when it starts to play; None for silence
     prefill_ms: float = 0.0
-    llm_ms: float = 0.0
-    tts_ms: float = 0.0
-    token2wav_ms: float = 0.0
-    answer_ms: float = 0.0
+    llm_ms: float = 0.0  # decision and text
+    tts_ms: float = 0.0  # speech codes
+    token2wav_ms: float = 0.0  # codes to waveform
+    answer_ms: float = 0.0  # the last three where they overlap and are not timed separately
     finalize_ms: float = 0.0
     total_ms: float = 0.0
     end_of_turn: bool = False
-    kv_tokens: int = 0
+    kv_tokens: int = 0  # in the cache afterwards
 
 
 WIDE = 110  # terminal columns for the times of all stages
@@ -170,17 +156,11 @@ Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
 
 @dataclass(frozen=True)
 class TalkInput:
-    """Decoded input of one conversation.
+    """Decoded input of one conversation."""
 
-    Attributes:
-        sound: float32 [T] at 16 kHz.
-        frames: one RGB picture per second, in time order; may be shorter than the sound.
-        voice: float32 [T] at 16 kHz, the voice to speak with; None takes the checkpoint's own.
-    """
-
-    sound: FloatArray
-    frames: tuple[Image.Image, ...]
-    voice: FloatArray | None
+    sound: FloatArray  # [T] at 16 kHz
+    frames: tuple[Image.Image, ...]  # one RGB picture per second; may be shorter than the sound
+    voice: FloatArray | None  # [T] at 16 kHz, to speak with; None takes the checkpoint's own
 
     @property
     def duration_s(self) -> float:

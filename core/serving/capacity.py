@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from core.metrics import WorkerMetrics
@@ -168,25 +168,25 @@ class UnitCosts:
         return max(1, min(self.measured, int(self.available_s / self.each_s)))
 
 
+@dataclass(eq=False)
 class MetricsObserver:
     """Counts the events of one session in the worker's metrics, and reports its unit times."""
 
-    def __init__(
-        self, metrics: WorkerMetrics, capacity: Capacity, mode: str, session_id: str
-    ) -> None:
-        self._metrics = metrics
-        self._capacity = capacity
-        self._mode = mode
-        self._session_id = session_id
-        self._unit_ms = 0  # length of a duplex unit
-        self._began_s: float | None = None
-        self._now_s = 0.0
-        self._turn_s: float | None = None  # when the present turn began
-        self._requested_s: float | None = None  # when the reply was requested; None once it began
+    metrics: WorkerMetrics
+    capacity: Capacity
+    mode: str
+    session_id: str
+    _unit_ms = 0  # length of a duplex unit
+    _began_s: float | None = field(default=None, init=False)
+    _now_s = 0.0
+    _turn_s: float | None = field(default=None, init=False)  # when the present turn began
+    _requested_s: float | None = field(
+        default=None, init=False
+    )  # when the reply was requested; None once it began
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         match event:
             case events.Opened():
                 self._began_s = event.at_s
@@ -218,13 +218,13 @@ class MetricsObserver:
                     self._count_message(effect)
 
     async def close(self) -> None:
-        self._capacity.end(self._session_id)
+        self.capacity.end(self.session_id)
         if self._began_s is not None:
-            self._metrics.sessions.labels(self._mode).dec()
-            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
+            self.metrics.sessions.labels(self.mode).dec()
+            self.metrics.session_s.labels(self.mode).observe(self._now_s - self._began_s)
 
     def _count_message(self, effect: effects.Send) -> None:
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         match effect.message:
             case WarningMessage(code=code):
                 metrics.problems.labels(mode, code.value, "false").inc()
@@ -236,7 +236,7 @@ class MetricsObserver:
                 self._count_unit(result)
 
     def _count_unit(self, result: Result) -> None:
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         stages_ms = {
             "prefill": result.prefill_ms,
             "llm": result.cost_llm_ms,
@@ -253,4 +253,4 @@ class MetricsObserver:
         metrics.tokens.labels(mode).inc(result.n_tokens)
         metrics.kv.labels(mode).set(result.kv_cache_length)
         share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
-        self._capacity.note(self._session_id, share, has_picture=has_picture)
+        self.capacity.note(self.session_id, share, has_picture=has_picture)

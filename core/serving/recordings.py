@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,6 +55,7 @@ class OpenRecording:
     turns: Iterator[int] = field(default_factory=count)  # numbers of its next turns
 
 
+@dataclass(eq=False)
 class Recordings:
     """Makes recorders; one object per worker.
 
@@ -63,21 +63,12 @@ class Recordings:
     used is ended first, and each after `OPEN_LIMIT_S`.
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        worker_id: str,
-        threads: RecorderThreads,
-        *,
-        min_free_gb: float = 0.0,
-        uploader: Uploader | None = None,
-    ) -> None:
-        self.data_dir = data_dir
-        self._uploader = uploader
-        self._worker_id = worker_id
-        self._threads = threads
-        self._min_free_gb = min_free_gb
-        self._open: OrderedDict[tuple[str, str], OpenRecording] = OrderedDict()
+    data_dir: Path
+    worker_id: str
+    threads: RecorderThreads
+    min_free_gb: float = field(default=0.0, kw_only=True)
+    uploader: Uploader | None = field(default=None, kw_only=True)
+    _open: dict[tuple[str, str], OpenRecording] = field(default_factory=dict, init=False)
 
     def open(
         self,
@@ -92,10 +83,10 @@ class Recordings:
                 loop.call_soon_threadsafe(lambda: recording.on_stopped(error))
 
         options = RecorderOptions(
-            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=secret or None
+            self.threads, report, min_free_gb=self.min_free_gb, owner_secret=secret or None
         )
-        name, kind, worker_id = recording.recording_id, recording.kind, self._worker_id
-        return recorder(name, kind, worker_id, snapshot, self.data_dir, options)
+        name, kind = recording.recording_id, recording.kind
+        return recorder(name, kind, self.worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
         """Return a session's recording: a new one, or that of a streaming session's last turn.
@@ -135,8 +126,8 @@ class Recordings:
         try:
             return recover_all(self.data_dir)
         finally:
-            if self._uploader is not None:
-                self._uploader.start()
+            if self.uploader is not None:
+                self.uploader.start()
 
     def unsealed(self) -> list[ListedRecording]:
         """Return the recordings that no object store has; blocks."""
@@ -151,9 +142,9 @@ class Recordings:
         """End every recording and wait until all data are written; blocks."""
         for key in list(self._open):
             self._end(key)
-        self._threads.close()
-        if self._uploader is not None:
-            self._uploader.close()
+        self.threads.close()
+        if self.uploader is not None:
+            self.uploader.close()
 
     def _end(self, key: tuple[str, str]) -> None:
         recording = self._open.pop(key, None)

@@ -140,7 +140,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Raise `OSError` or `ValueError` if the certificate can be neither read, created nor signed."""
+    """Raises `OSError` or `ValueError` if the certificate cannot be read, created or signed."""
     heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(
         app,

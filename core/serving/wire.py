@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Final, Protocol
 
@@ -225,25 +225,23 @@ class Inbox:
             self._size_bytes += size_bytes
 
 
+@dataclass(eq=False)
 class Wire:
     """Sends to a client whose socket may be lost or closed; never raises."""
 
-    def __init__(
-        self, socket: Socket, endpoint: Endpoint, unix_time_s: Callable[[], float] = time.time
-    ) -> None:
-        self.socket = socket
-        self.endpoint = endpoint
-        self.is_lost = False  # no more messages can be sent
-        self._unix_time_s = unix_time_s
-        self._is_closed = False
-        self._sending: asyncio.Timeout | None = None
+    socket: Socket
+    endpoint: Endpoint
+    unix_time_s: Callable[[], float] = time.time
+    is_lost = False  # no more messages can be sent
+    _is_closed = False
+    _sending: asyncio.Timeout | None = field(default=None, init=False)
 
     async def send(self, message: ServerMessage) -> None:
         """Send a message; a client that does not accept it in time is lost."""
         if self.is_lost:
             return
         if isinstance(message, duplex.Result):
-            message = message.model_copy(update={"server_send_ts": self._unix_time_s()})
+            message = message.model_copy(update={"server_send_ts": self.unix_time_s()})
         try:
             async with asyncio.timeout(SEND_LIMIT_S) as self._sending:
                 try:

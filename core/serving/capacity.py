@@ -180,9 +180,8 @@ class MetricsObserver:
     _began_s: float | None = field(default=None, init=False)
     _now_s = 0.0
     _turn_s: float | None = field(default=None, init=False)  # when the present turn began
-    _requested_s: float | None = field(
-        default=None, init=False
-    )  # when the reply was requested; None once it began
+    # When the reply was requested; None once it began.
+    _requested_s: float | None = field(default=None, init=False)
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s

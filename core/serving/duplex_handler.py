@@ -83,6 +83,11 @@ class PicturePrefetch:
 class DuplexHandler(SessionHandler[DuplexMode]):
     """Carries out the effects of `/ws/duplex`."""
 
+    _detector: BargeInDetector | None = None
+    _turns: TurnDetector | None = None  # segments the user's speech for the transcriber
+    _unit_slices: int | None = None  # the last unit's limit, which the next one will share
+    _writer: ReplyWriter | None = None  # for the model's turn
+
     def __init__(
         self,
         runtime: WorkerRuntime,
@@ -91,12 +96,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
         super().__init__(runtime, owner, lease)
-        self._detector: BargeInDetector | None = None
-        self._turns: TurnDetector | None = None  # segments the user's speech for the transcriber
-        self._prefetch = PicturePrefetch()
-        self._frame_limits = frames
-        self._unit_slices: int | None = None  # the last unit's limit, which the next one will share
-        self._writer: ReplyWriter | None = None  # for the model's turn
+        self._prefetch, self._frame_limits = PicturePrefetch(), frames
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -209,8 +209,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             limit = view.slice_limit if asked is None else asked
 
             async def encode(data: str) -> EncodedPicture:
-                picture = await self._threads.run(partial(self._decode, data))
-                return await view.encode_ahead(picture, limit)
+                return await view.encode_ahead(await self._decoded(data), limit)
 
             await self._prefetch.run(lambda data: self._call(encode(data)))
         await emit(events.Prefetched())
@@ -225,7 +224,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         for frame, found in zip(effect.frames, encoded, strict=True):
             if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
                 try:
-                    found = await self._threads.run(partial(self._decode, frame.data))
+                    found = await self._decoded(frame.data)
                 except PictureError as error:
                     found = error
             if isinstance(found, PictureError):
@@ -234,8 +233,9 @@ class DuplexHandler(SessionHandler[DuplexMode]):
                 pictures.append(found)
         return pictures
 
-    def _decode(self, data: str) -> Any:
-        return decode_wire_picture(data, allowed=self._frame_limits)
+    async def _decoded(self, data: str) -> Any:
+        decode = partial(decode_wire_picture, data, allowed=self._frame_limits)
+        return await self._threads.run(decode)
 
     # --- detection ---
 

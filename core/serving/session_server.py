@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 from core import errors
 from core.errors import OmniError
 from core.logging_setup import log_context
+from core.protocols.effects import Close
 from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
@@ -36,8 +37,8 @@ from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
     Socket,
-    SocketClosedError,
     StarletteSocket,
+    Wire,
     await_end,
     check_audio,
     end_task,
@@ -177,7 +178,9 @@ class SessionServer:
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                await refuse(socket, error, endpoint_of(kind, self._settings).write)
+                wire = Wire(socket, endpoint_of(kind, self._settings))
+                await wire.send(ErrorMessage.of(error))
+                await wire.close(Close(error.close_code, error.code.value))
 
     async def chat(
         self,
@@ -281,16 +284,6 @@ class SessionServer:
                 live.resumable.end()
             if lease is not None:
                 lease.give_back()  # if the connection has not done so
-
-
-async def refuse(
-    socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
-) -> None:
-    try:
-        await socket.send(write(ErrorMessage.of(error)))
-    except SocketClosedError:
-        return
-    await socket.close(int(error.close_code), error.code.value)
 
 
 async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:

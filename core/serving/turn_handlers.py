@@ -15,9 +15,9 @@ from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
-from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.runtime import DETECTION
 from core.serving.session_handler import Emit, SessionHandler, turn_done
-from core.serving.slots import Conversation, Lease, Owner
+from core.serving.slots import Conversation
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
 VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
@@ -86,11 +86,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     """
 
     turn_effects = (effects.Prefill, effects.Generate)
-
-    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
-        super().__init__(runtime, owner)
-        self._conversation: Conversation | None = None  # during a turn
-        self._latest: Conversation | None = None  # of this socket; retained, or evicted since
+    _conversation: Conversation | None = None  # during a turn
+    _latest: Conversation | None = None  # of this socket; retained, or evicted since
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -226,11 +223,8 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of `/ws/half_duplex`."""
 
     turn_effects = (effects.Generate,)
-
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None) -> None:
-        super().__init__(runtime, owner, lease)
-        self._detector: TurnDetector | None = None
-        self._transcribes = False
+    _detector: TurnDetector | None = None
+    _transcribes = False
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:

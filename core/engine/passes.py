@@ -136,10 +136,11 @@ class Task(AsyncIterator[Any], Generic[T]):
     def answer(self, answer: Any, rest: Request | None = None) -> None:
         """Answer the request or, with a `rest`, its first chunk; the steps raise an exception."""
         self._answers.append(answer)
-        if not isinstance(answer, Exception):
-            if rest is not None:
-                self.request = rest
-                return
+        is_usable = not isinstance(answer, Exception)
+        if is_usable and rest is not None:
+            self.request = rest
+            return
+        if is_usable and len(self._answers) > 1:
             try:
                 answer = joined(self._answers)
             except Exception as error:

@@ -49,31 +49,6 @@ class _Work:
     interrupted: int = 0  # number of the last one that was interrupted
 
 
-def decode_media(
-    processes: MediaProcesses, items: Sequence[MediaContent], is_cancelled: Callable[[], bool]
-) -> list[Media]:
-    """Decode the pictures and videos of one request in another process; blocks.
-
-    Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `is_cancelled`.
-    """
-
-    def check() -> None:
-        if is_cancelled():
-            raise WorkCancelledError
-
-    facts, blobs = processes.run(
-        "media",
-        [item.model_dump(exclude={"data"}) for item in items],
-        [item.data.encode() for item in items],
-        problem=PictureError,
-        check=check,
-    )
-    try:
-        return from_bytes(FACTS.validate_python(facts), blobs)
-    except ValueError as error:
-        raise PictureError("It could not be decoded.") from error
-
-
 @contextmanager
 def counting_failures(pools: ThreadPools) -> Iterator[None]:
     """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
@@ -134,10 +109,27 @@ class SessionThreads:
                 done.cancel()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
+        """Decode the pictures and videos of one request; blocks.
+
+        Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `cancelled` is set.
+        """
         if self._media is None:
             return read_media(items)
-        return decode_media(self._media, items, self.cancelled.is_set)
+        facts, blobs = self._media.run(
+            "media",
+            [item.model_dump(exclude={"data"}) for item in items],
+            [item.data.encode() for item in items],
+            problem=PictureError,
+            check=self._check,
+        )
+        try:
+            return from_bytes(FACTS.validate_python(facts), blobs)
+        except ValueError as error:
+            raise PictureError("It could not be decoded.") from error
+
+    def _check(self) -> None:
+        if self.cancelled.is_set():
+            raise WorkCancelledError
 
 
 class SessionHandler(ABC, Generic[ViewT]):

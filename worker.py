@@ -31,7 +31,7 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
-from core.serving.server import SecretGate, check_exposure, make_server
+from core.serving.server import SecretGate, check_exposure, error_response, make_server
 from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
@@ -75,20 +75,18 @@ def create_app(
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
-    `make_backend` is called on the engine's thread.
-
-    Raises:
-        ValueError: Tracing is configured and its SDK is not installed.
+    `make_backend` is called on the engine's thread. Raises `ValueError` if tracing is configured
+    and its SDK is not installed.
     """
     identity, registry = identity or Identity(), new_registry()
     metrics = WorkerMetrics(registry, identity.worker_id)
     tracing = open_tracing(settings.telemetry.endpoint, "worker", identity.worker_id)
 
     def make_transcriber(backend: Backend) -> Transcriber | None:
-        chosen = settings.transcription
-        return transcriber_beside(
-            backend, chosen.by, chosen.whisper_path or bundled_whisper(settings)
-        )
+        chosen, model = settings.transcription, settings.model
+        checkpoint = default_checkpoint(settings.service.data_dir, model.embedded)
+        bundled = Path(model.model_path or checkpoint) / WHISPER_FOLDER
+        return transcriber_beside(backend, chosen.by, chosen.whisper_path or bundled)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -111,7 +109,7 @@ def create_app(
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
     app.include_router(routes.router)
-    app.add_exception_handler(OmniError, routes.error_response)
+    app.add_exception_handler(OmniError, error_response)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
 
@@ -125,7 +123,7 @@ def create_app(
 def make_recordings(
     settings: Settings, worker_id: str, metrics: WorkerMetrics
 ) -> Recordings | None:
-    """Return the worker's recordings, None if nothing is recorded; raises as `make_uploader`."""
+    """Return None if nothing is recorded; raises as `make_uploader`."""
     if not settings.recording.enabled:
         return None
     uploader = make_uploader(settings, worker_id)
@@ -143,22 +141,12 @@ def make_recordings(
 
 
 def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
-    """Return the uploader to the configured store, or None if recordings stay on disk.
-
-    Raises:
-        ValueError: The store cannot be used.
-    """
+    """Return None if recordings stay on disk; raises `ValueError` if the store cannot be used."""
     chosen = settings.recording
     if not chosen.store:
         return None
     bucket = Bucket(open_store(chosen.store), chosen.store)
     return Uploader(bucket, settings.service.data_dir, chosen, worker_id)
-
-
-def bundled_whisper(settings: Settings) -> Path:
-    embedded, data_dir = settings.model.embedded, settings.service.data_dir
-    checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
-    return Path(checkpoint) / WHISPER_FOLDER
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
@@ -177,7 +165,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     model_path, embedded = settings.model.model_path, settings.model.embedded
     if model_path is None:
-        folder = default_checkpoint(settings.service.data_dir, settings.model.embedded)
+        folder = default_checkpoint(settings.service.data_dir, embedded)
         if not (folder / CONFIG_FILE).is_file():
             log.warning("no model is configured: writing a toy checkpoint to %s", folder)
             write_tiny_checkpoint(folder)
@@ -284,11 +272,7 @@ def main(
 
 
 def fake_times(parts: Sequence[str]) -> FakeTimes:
-    """Parse delays of the fake backend, each written as `unit=100`.
-
-    Raises:
-        ValueError: There is no such delay, or it is not a number.
-    """
+    """Parse delays of the fake backend, each written as `unit=100`; raises `ValueError`."""
     known = [each.name.removesuffix("_ms") for each in fields(FakeTimes)]
     times: dict[str, float] = {}
     for part in parts:

@@ -33,12 +33,9 @@ GAUGE_S: Final = 0.25  # ours: interval between two readings of the gauge under 
 
 
 class InlineEngine:
-    """Runs calls and tasks on the calling thread, one at a time.
+    """Runs calls and tasks on the calling thread, one at a time."""
 
-    `run_pass` answers the tasks' requests; an `Engine` gets it when a model is loaded.
-    """
-
-    run_pass: RunPass
+    run_pass: RunPass  # answers the tasks' requests; an `Engine` gets it when a model is loaded
 
     def __init__(self, run_pass: RunPass) -> None:
         self.run_pass = run_pass
@@ -70,9 +67,7 @@ class InlineEngine:
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits nothing but an engine of the calling thread.
 
-    Raises:
-        RuntimeError: it awaits something else.
-        Exception: whatever it raises.
+    Raises what it raises, or `RuntimeError` if it awaits something else.
     """
     try:
         coroutine.send(None)
@@ -107,10 +102,8 @@ class Heartbeat:
             self.worked_s += self._now_s() - began_s
 
 
-@dataclass(frozen=True, eq=False)
-class _Call:
-    work: Callable[[], Any]  # Any: its result has the type that the caller expects
-    done: Future[Any]
+_Call = tuple[Callable[[], Any], Future[Any]]
+"""A call and its future result. Any: of the type that the caller expects."""
 
 
 @dataclass
@@ -125,9 +118,6 @@ class Engine(InlineEngine):
 
     Overflow: with `WAITING_MAX` calls and tasks waiting to begin, one more is refused. Calls that
     release resources are never refused; there is at most one per conversation.
-
-    Attributes:
-        heartbeat: busy time of the thread; each call and each pass is one piece of work.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger | None = None) -> None:
@@ -140,7 +130,7 @@ class Engine(InlineEngine):
         self._failure: str | None = None  # error that ended the thread
         self.gauge = Gauge()
         self._current: _Call | None = None
-        self.heartbeat = Heartbeat()
+        self.heartbeat = Heartbeat()  # each call and each pass is one piece of work
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._thread.start()
 
@@ -194,7 +184,7 @@ class Engine(InlineEngine):
         done: Future[T] = Future()
         with self._changed:
             self._check_capacity(is_bounded=is_bounded)
-            self._calls.append(_Call(work, done))
+            self._calls.append((work, done))
             self._changed.notify()
         return done
 
@@ -223,7 +213,7 @@ class Engine(InlineEngine):
         for _ in range(self._wait_for_work()):
             with self.heartbeat.beat():
                 self._current = self._calls.popleft()
-                _carry_out(self._current)
+                _carry_out(*self._current)
                 self._current = None
         if self._running:
             with self.heartbeat.beat():
@@ -263,23 +253,21 @@ class Engine(InlineEngine):
     def _refuse_rest(self) -> None:
         with self._changed:
             waiting = [task.paused for task in (*self._running, *self._arriving)]
-            waiting += [call.done for call in self._calls]
-        if self._current is not None:
-            waiting.append(self._current.done)
-        for done in waiting:
+            calls = [*self._calls, *([] if self._current is None else [self._current])]
+        for done in (*waiting, *(done for _, done in calls)):
             _fail(done, ShuttingDownError())
 
 
-def _carry_out(call: _Call) -> None:
+def _carry_out(work: Callable[[], Any], done: Future[Any]) -> None:
     try:
-        if not call.done.set_running_or_notify_cancel():
+        if not done.set_running_or_notify_cancel():
             return
-        result = call.work()
+        result = work()
     except BaseException as error:  # also an exit, which is the caller's, not this thread's
-        _fail(call.done, error)
+        _fail(done, error)
         return
     with suppress(InvalidStateError):  # `close` has refused it meanwhile
-        call.done.set_result(result)
+        done.set_result(result)
 
 
 def _fail(done: Future[Any], error: BaseException) -> None:

@@ -50,38 +50,26 @@ class Task(AsyncIterator[Any], Generic[T]):
 
     They start when the first value is requested and pause at each value. A task that is abandoned
     before its end must be closed. Any: each capability emits values of its own type.
-
-    Attributes:
-        result: return value of the steps; set when the iterator is exhausted.
-        due_s: deadline, on the clock of the passes; None if it is not live.
-        request: the pending request, or the rest of it.
-        since_s: time of that request.
-        paused: done when the task pauses; a new one each time it is resumed.
     """
 
-    result: T
+    result: T  # return value of the steps; set when the iterator is exhausted
 
     def __init__(
         self, steps: Steps[T], due_s: float | None = None, engine: InlineEngine | None = None
     ) -> None:
         self._engine = engine
         self.state = TaskState.RUNNING
-        self.due_s = due_s
-        self.request: Request | None = None
-        self.since_s = 0.0
+        self.due_s = due_s  # deadline, on the clock of the passes; None if it is not live
+        self.request: Request | None = None  # the pending one, or the rest of it
+        self.since_s = 0.0  # time of that request
         self._steps = steps
         self._value: Any = None  # Any: emitted or returned values, of the steps' own types
         self._answer: Any = None  # Any: of the type that the request documents
         self._answers: list[Any] = []  # to the chunks answered so far
-        self.paused: Future[None] = Future()
+        self.paused: Future[None] = Future()  # done when it pauses; a new one for each resumption
 
     async def __anext__(self) -> Any:
-        """Return the next value, or raise what the steps raise.
-
-        Raises:
-            GenerationFailedError: The engine is overloaded, or a pass failed.
-            ShuttingDownError: The engine was closed.
-        """
+        """Return the next value, or raise what the steps raise, or as `InlineEngine.call`."""
         if self.has_ended:
             raise StopAsyncIteration
         assert self._engine is not None, "an engine has begun it"
@@ -148,11 +136,15 @@ class Task(AsyncIterator[Any], Generic[T]):
     def answer(self, answer: Any, rest: Request | None = None) -> None:
         """Answer the request or, with a `rest`, its first chunk; the steps raise an exception."""
         self._answers.append(answer)
-        if rest is not None and not isinstance(answer, Exception):
+        is_usable = not isinstance(answer, Exception)
+        if is_usable and rest is not None:
             self.request = rest
             return
-        if len(self._answers) > 1 and not isinstance(answer, Exception):
-            answer = _joined(self._answers)
+        if is_usable and len(self._answers) > 1:
+            try:
+                answer = joined(self._answers)
+            except Exception as error:
+                answer = error
         self._answer = answer
         self._answers, self.request = [], None
 
@@ -232,13 +224,12 @@ def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
     """Run one conversation, yielding what it emits; a failed request is raised inside it."""
     task = Task(steps)
     try:
-        while True:
+        while not task.has_ended:
             run_pass(executor, [task])
             if task.state is TaskState.EMITTED:
                 yield task.take()
-            elif task.has_ended:
-                result: T = task.take()
-                return result
+        result: T = task.take()
+        return result
     finally:
         task.close()
 
@@ -280,13 +271,6 @@ def _measured(task: Task[Any]) -> Waiting | None:
     except Exception as error:
         task.answer(error)
         return None
-
-
-def _joined(answers: list[Any]) -> Any:
-    try:
-        return joined(answers)
-    except Exception as error:
-        return error
 
 
 def _progress(request: Request) -> int:

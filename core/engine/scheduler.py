@@ -127,24 +127,23 @@ def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
 
     Passes take longer under load, so a fixed number of pictures in each would be less than arrive.
     """
-    indices = [index for index, each in enumerate(waiting) if each.kind is kind]
-    indices.sort(key=lambda index: waiting[index].deadline_s)
-    capacity = MAX_PER_PASS.get(LlmForward if kind is Prefill else kind, len(indices))
+    same = [(index, each) for index, each in enumerate(waiting) if each.kind is kind]
+    same.sort(key=lambda found: found[1].deadline_s)
+    capacity = MAX_PER_PASS.get(LlmForward if kind is Prefill else kind, len(same))
     if kind is EncodeImages:
-        capacity = max(capacity, sum(waiting[index].size for index in indices) // 2)
+        capacity = max(capacity, sum(each.size for _, each in same) // 2)
     batch: Batch = []
-    long: list[int] = []
-    for index in indices:
-        size = waiting[index].size
-        if size > capacity:
-            long.append(index)
+    long: list[tuple[int, Waiting]] = []
+    for index, each in same:
+        if each.size > capacity:
+            long.append((index, each))
             continue
-        batch.append(Chunk(index, waiting[index].request))
-        capacity -= size
-    for index in long:
+        batch.append(Chunk(index, each.request))
+        capacity -= each.size
+    for index, each in long:
         if capacity > 0:
-            batch.append(Chunk(index, *first_chunk(waiting[index].request, capacity)))
-            capacity -= min(capacity, waiting[index].size)
+            batch.append(Chunk(index, *first_chunk(each.request, capacity)))
+            capacity -= min(capacity, each.size)
     return batch
 
 
@@ -206,16 +205,11 @@ def _split(pieces: Pieces, count: int) -> tuple[Pieces, Pieces]:
     head: list[TokenIds | Embeddings] = []
     tail: list[TokenIds | Embeddings] = []
     for piece in pieces:
-        taken = min(count, _rows(piece))
-        if taken:
-            head.append(_part(piece, 0, taken))
-        if taken < _rows(piece):
-            tail.append(_part(piece, taken, None))
-        count -= taken
-    return tuple(head), tuple(tail)
-
-
-def _part(piece: TokenIds | Embeddings, start: int, stop: int | None) -> TokenIds | Embeddings:
-    if isinstance(piece, TokenIds):
-        return TokenIds(piece.ids[start:stop])
-    return Embeddings(piece.rows[start:stop])
+        if isinstance(piece, TokenIds):
+            head.append(TokenIds(piece.ids[:count]))
+            tail.append(TokenIds(piece.ids[count:]))
+        else:
+            head.append(Embeddings(piece.rows[:count]))
+            tail.append(Embeddings(piece.rows[count:]))
+        count -= _rows(head[-1])
+    return tuple(filter(_rows, head)), tuple(filter(_rows, tail))

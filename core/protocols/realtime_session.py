@@ -192,6 +192,10 @@ class TurnRequest:
     is_beside_units: bool = False  # the duplex engine retains the conversation meanwhile
 
     @property
+    def has_own_view(self) -> bool:
+        return self.is_outside or self.is_beside_units
+
+    @property
     def max_tokens(self) -> int:
         limit = self.output.max_output_tokens
         return limit if isinstance(limit, int) else MOST_TOKENS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from core.metrics import WorkerMetrics
@@ -35,18 +35,12 @@ AGED: Final = 1.35
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The cost of one unit.
-
-    Attributes:
-        share: engine time as a share of the unit's length.
-        active: sessions that had units at that time.
-        has_picture: the unit had a picture, which makes it far more expensive.
-    """
+    """The cost of one unit."""
 
     at_s: float
-    share: float
-    active: int
-    has_picture: bool
+    share: float  # engine time as a share of the unit's length
+    active: int  # sessions that had units at that time
+    has_picture: bool  # which makes it far more expensive
 
 
 class Capacity:
@@ -70,9 +64,8 @@ class Capacity:
     def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
         now_s = self._now_s()
         self._last_s[session_id] = now_s
-        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._last_s = active
-        self._units.append(UnitTime(now_s, share, len(active), has_picture))
+        self._last_s = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
+        self._units.append(UnitTime(now_s, share, len(self._last_s), has_picture))
 
     def end(self, session_id: str) -> None:
         """Remove a session, so that it does not count as active beside its successor."""
@@ -99,8 +92,7 @@ class Capacity:
         return most if self._has_memory() else max(1, min(most, len(ages_s)))
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
-        growth = self._growth(ages_s)
-        units = self.recent()
+        growth, units = self._growth(ages_s), self.recent()
         if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
         bounds = sorted(self._sessions_at(unit) for unit in units)
@@ -125,8 +117,7 @@ class Capacity:
         return settled + max(min(FIRST, self._costs.sessions), settled // GROWTH)
 
     def _proof(self) -> int:
-        is_recent = self._now_s() < self._proven_s + PROOF_S
-        if is_recent:
+        if self._now_s() < self._proven_s + PROOF_S:
             return self._proven
         return 0 if self._costs is None else self._costs.sessions
 
@@ -146,16 +137,11 @@ class UnitCosts:
     A batch of n units takes a + b n seconds, and n units arrive during one: with N sessions of one
     unit a second a batch takes a / (1 - b N). A unit waits for up to one batch and takes one, so
     the last session costs far more than the first.
-
-    Attributes:
-        alone_s: a, the fixed time of a batch.
-        each_s: b, the time per unit.
-        measured: units of the largest measured batch; no more are expected without measurement.
     """
 
-    alone_s: float
-    each_s: float
-    measured: int
+    alone_s: float  # a, the fixed time of a batch
+    each_s: float  # b, the time per unit
+    measured: int  # units of the largest measured batch; no more are expected without measurement
 
     @classmethod
     def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:
@@ -182,25 +168,24 @@ class UnitCosts:
         return max(1, min(self.measured, int(self.available_s / self.each_s)))
 
 
+@dataclass(eq=False)
 class MetricsObserver:
     """Counts the events of one session in the worker's metrics, and reports its unit times."""
 
-    def __init__(
-        self, metrics: WorkerMetrics, capacity: Capacity, mode: str, session_id: str
-    ) -> None:
-        self._metrics = metrics
-        self._capacity = capacity
-        self._mode = mode
-        self._session_id = session_id
-        self._unit_ms = 0  # length of a duplex unit
-        self._began_s: float | None = None
-        self._now_s = 0.0
-        self._turn_s: float | None = None  # when the present turn began
-        self._requested_s: float | None = None  # when the reply was requested; None once it began
+    metrics: WorkerMetrics
+    capacity: Capacity
+    mode: str
+    session_id: str
+    _unit_ms = 0  # length of a duplex unit
+    _began_s: float | None = field(default=None, init=False)
+    _now_s = 0.0
+    _turn_s: float | None = field(default=None, init=False)  # when the present turn began
+    # When the reply was requested; None once it began.
+    _requested_s: float | None = field(default=None, init=False)
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         match event:
             case events.Opened():
                 self._began_s = event.at_s
@@ -232,13 +217,13 @@ class MetricsObserver:
                     self._count_message(effect)
 
     async def close(self) -> None:
-        self._capacity.end(self._session_id)
+        self.capacity.end(self.session_id)
         if self._began_s is not None:
-            self._metrics.sessions.labels(self._mode).dec()
-            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
+            self.metrics.sessions.labels(self.mode).dec()
+            self.metrics.session_s.labels(self.mode).observe(self._now_s - self._began_s)
 
     def _count_message(self, effect: effects.Send) -> None:
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         match effect.message:
             case WarningMessage(code=code):
                 metrics.problems.labels(mode, code.value, "false").inc()
@@ -250,7 +235,7 @@ class MetricsObserver:
                 self._count_unit(result)
 
     def _count_unit(self, result: Result) -> None:
-        metrics, mode = self._metrics, self._mode
+        metrics, mode = self.metrics, self.mode
         stages_ms = {
             "prefill": result.prefill_ms,
             "llm": result.cost_llm_ms,
@@ -267,4 +252,4 @@ class MetricsObserver:
         metrics.tokens.labels(mode).inc(result.n_tokens)
         metrics.kv.labels(mode).set(result.kv_cache_length)
         share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
-        self._capacity.note(self._session_id, share, has_picture=has_picture)
+        self.capacity.note(self.session_id, share, has_picture=has_picture)

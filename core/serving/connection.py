@@ -34,6 +34,8 @@ WHOLE_REPLY_LIMIT_S: Final = 300.0
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 
 
+SESSION_LOG: Final = "session"
+
 Machine = SessionMachine | GptLiveMachine
 
 
@@ -68,9 +70,6 @@ class Timers:
         self._running.pop(name, None)
         self._fired.add(name)
         self._post(events.TimerFired(name))
-
-
-SESSION_LOG: Final = "session"
 
 
 @dataclass
@@ -177,7 +176,6 @@ class Connection:
         return made
 
     def _log(self, event: events.Event, made: Sequence[effects.Effect]) -> None:
-        """Log the session's beginning, problems and end."""
         self._events += 1
         match event:
             case events.Opened():
@@ -243,7 +241,6 @@ class Connection:
     # --- the handler's effects ---
 
     async def _run_handler(self) -> None:
-        """Carry out the handler's effects on three queues, then its release."""
         try:
             await asyncio.gather(
                 self._carry_out(self._work, self.handler.perform),
@@ -320,9 +317,8 @@ class Connection:
         """Close the machine if the loop ended early."""
         try:
             if not self.machine.is_closed:
-                for effect in self._effects_of(
-                    events.Disconnected("cancelled", at_s=loop_time_s())
-                ):
+                cancelled = events.Disconnected("cancelled", at_s=loop_time_s())
+                for effect in self._effects_of(cancelled):
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")

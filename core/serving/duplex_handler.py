@@ -27,9 +27,6 @@ from core.serving.slots import Lease, Owner
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""
 
-Encode = Callable[[str], Awaitable[EncodedPicture]]
-"""Decodes and encodes one picture from Base64."""
-
 
 class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
@@ -49,14 +46,14 @@ class PicturePrefetch:
             self._encoded.pop(frame.number, None)
         self._waiting |= {frame.number: frame.data for frame in effect.frames}
 
-    async def run(self, encode: Encode) -> None:
-        """Encode all waiting pictures, one at a time.
+    async def run(self, encode: Callable[[str], Awaitable[EncodedPicture]]) -> None:
+        """Encode all waiting pictures, from Base64, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
         while self._waiting:
-            number = next(iter(self._waiting))
-            data = self._waiting.pop(number)
+            number, data = next(iter(self._waiting.items()))
+            del self._waiting[number]
             encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
@@ -86,6 +83,11 @@ class PicturePrefetch:
 class DuplexHandler(SessionHandler[DuplexMode]):
     """Carries out the effects of `/ws/duplex`."""
 
+    _detector: BargeInDetector | None = None
+    _turns: TurnDetector | None = None  # segments the user's speech for the transcriber
+    _unit_slices: int | None = None  # the last unit's limit, which the next one will share
+    _writer: ReplyWriter | None = None  # for the model's turn
+
     def __init__(
         self,
         runtime: WorkerRuntime,
@@ -94,12 +96,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
         super().__init__(runtime, owner, lease)
-        self._detector: BargeInDetector | None = None
-        self._turns: TurnDetector | None = None  # segments the user's speech for the transcriber
-        self._prefetch = PicturePrefetch()
-        self._frame_limits = frames
-        self._unit_slices: int | None = None  # the last unit's limit, which the next one will share
-        self._writer: ReplyWriter | None = None  # for the model's turn
+        self._prefetch, self._frame_limits = PicturePrefetch(), frames
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -160,9 +157,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def _run_unit(
         self, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> events.StepDone:
-        view = self._view
-        assert view is not None, "the session is prepared"
-        samples = check_pcm(effect.chunk.audio)
+        view, samples = self._opened, check_pcm(effect.chunk.audio)
         pictures = await self._pictures(view, effect, encoded, emit)
         if self._writer is None and effect.client_format is not None:
             self._writer = ReplyWriter(effect.client_format)
@@ -181,10 +176,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             due_s=effect.due_s,
             on_sound=emit_audio,
         )
-        if made is None:
-            idle = DuplexGenerateResult(is_listen=True, kv_cache_length=view.kv_cache_length)
-            return events.StepDone(idle, was_fed=False)
-        return events.StepDone(made, client_audio=self._rest_of_unit(made))
+        if made is not None:
+            return events.StepDone(made, client_audio=self._rest_of_unit(made))
+        idle = DuplexGenerateResult(is_listen=True, kv_cache_length=view.kv_cache_length)
+        return events.StepDone(idle, was_fed=False)
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
         """Return the unit's audio in the client's format, at a turn's end all that is left."""
@@ -197,9 +192,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         return written + writer.finish() if made.end_of_turn else written
 
     async def _finalize(self, emit: Emit) -> None:
-        view = self._view
-        assert view is not None, "the session is prepared"
-        began_s = time.perf_counter()
+        view, began_s = self._opened, time.perf_counter()
         await self._call(view.finish_unit())
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
         await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
@@ -212,11 +205,11 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
         if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
-            limit = self._slice_limit(view, self._unit_slices)
+            asked = self._unit_slices
+            limit = view.slice_limit if asked is None else asked
 
             async def encode(data: str) -> EncodedPicture:
-                picture = await self._threads.run(partial(self._decode, data))
-                return await view.encode_ahead(picture, limit)
+                return await view.encode_ahead(await self._decoded(data), limit)
 
             await self._prefetch.run(lambda data: self._call(encode(data)))
         await emit(events.Prefetched())
@@ -225,12 +218,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self, view: DuplexMode, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> list[Any]:  # Any: decoded, or of the model's own type
         """Return the model's input for each picture; emit the problems of those left out."""
-        limit = self._slice_limit(view, effect.chunk.max_slice_nums)
+        asked = effect.chunk.max_slice_nums
+        limit = view.slice_limit if asked is None else asked
         pictures: list[Any] = []
         for frame, found in zip(effect.frames, encoded, strict=True):
             if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
                 try:
-                    found = await self._threads.run(partial(self._decode, frame.data))
+                    found = await self._decoded(frame.data)
                 except PictureError as error:
                     found = error
             if isinstance(found, PictureError):
@@ -239,12 +233,9 @@ class DuplexHandler(SessionHandler[DuplexMode]):
                 pictures.append(found)
         return pictures
 
-    def _decode(self, data: str) -> Any:
-        return decode_wire_picture(data, allowed=self._frame_limits)
-
-    @staticmethod
-    def _slice_limit(view: DuplexMode, asked: int | None) -> int:
-        return view.slice_limit if asked is None else asked
+    async def _decoded(self, data: str) -> Any:
+        decode = partial(decode_wire_picture, data, allowed=self._frame_limits)
+        return await self._threads.run(decode)
 
     # --- detection ---
 

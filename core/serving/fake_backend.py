@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from core import transcription
 from core.audio import FloatArray, to_pcm
 from core.engine.engine import Engine
 from core.modes import Backend, Chunks, OnSound, Report, Threads
@@ -29,14 +30,6 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.lines import LinesMode, answer_at_once
-from core.transcription import (
-    DEFAULT_OPTIONS,
-    Passage,
-    TranscriberKind,
-    Transcript,
-    TranscriptionOptions,
-    duration_s,
-)
 
 TONE_HZ: Final = 440.0
 TONE_PEAK: Final = 0.2
@@ -44,15 +37,17 @@ TONE_S: Final = 1.0  # as long as a duplex unit
 
 
 class FakeTranscriber:
-    kind: ClassVar[TranscriberKind] = "whisper"
+    kind: ClassVar[transcription.TranscriberKind] = "whisper"
 
     async def transcribe(
-        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
-    ) -> Transcript:
-        length_s = duration_s(samples)
+        self,
+        samples: FloatArray,
+        options: transcription.TranscriptionOptions = transcription.DEFAULT_OPTIONS,
+    ) -> transcription.Transcript:
+        length_s = transcription.duration_s(samples)
         text = f"I speak for {length_s:.1f} s."
-        passage = Passage(0.0, length_s, text)
-        return Transcript(text, options.language or "en", (passage,))
+        passage = transcription.Passage(0.0, length_s, text)
+        return transcription.Transcript(text, options.language or "en", (passage,))
 
     def close(self) -> None:
         """No process runs."""
@@ -142,17 +137,13 @@ class FakeView(LinesMode[str]):
     def kv_cache_length(self) -> int:
         return sum(count_words(line) + 1 for line in self._lines)
 
-    async def _wait(self, delay_ms: float) -> None:
-        await asyncio.sleep(delay_ms / MS_PER_S)
-
     async def _feed_lines(self, *texts: str) -> str:
         self._stopped.clear()
-        await self._wait(self.times.prefill_ms)
+        await asyncio.sleep(self.times.prefill_ms / MS_PER_S)
         self._lines.extend(texts)
         return "".join(texts)
 
     async def _say(self, sentence: str, max_words: int) -> Chunks:
-        """Stream a sentence word by word."""
         words: list[str] = []
         for word in sentence.split()[:max_words]:
             with suppress(TimeoutError):
@@ -207,9 +198,8 @@ class FakeStreamingView(FakeView):
         return await self._feed_lines(f"system: {''.join(system_content)}")
 
     async def feed_segment(self, segment: FloatArray) -> None:
-        await self._feed_lines(
-            f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech"
-        )
+        length_ms = len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+        await self._feed_lines(f"user: {length_ms} ms of speech")
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
         heard = self._lines[-1].removeprefix("user: ")
@@ -245,7 +235,7 @@ class FakeDuplexView(FakeView):
         return await self._feed_lines(f"system: {system_prompt or 'talk'}")
 
     async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeEncodedPicture:
-        await self._wait(self.times.look_ms)
+        await asyncio.sleep(self.times.look_ms / MS_PER_S)
         return FakeEncodedPicture(max_slice_nums)
 
     async def unit(
@@ -260,7 +250,8 @@ class FakeDuplexView(FakeView):
         **unused: object,
     ) -> DuplexGenerateResult | None:
         not_encoded = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
-        await self._wait(self.times.unit_ms + not_encoded * self.times.look_ms)
+        unit_ms = self.times.unit_ms + not_encoded * self.times.look_ms
+        await asyncio.sleep(unit_ms / MS_PER_S)
         self._units += 1
         must_listen, self._has_break = force_listen or self._has_break, False
         if must_listen or (self._listens_for > 0 and not force_speak):
@@ -273,27 +264,26 @@ class FakeDuplexView(FakeView):
             await on_sound(early)
         return self._speak(sound, len(frames))
 
-    async def finish_unit(self) -> None:
-        await self._wait(self.times.finalize_ms)
-
-    def set_break(self) -> None:
-        self._has_break = True
-
     def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
         self._spoken += 1
-        is_last = self._spoken >= SPEAK_UNITS
         made = DuplexGenerateResult(
             is_listen=False,
             text=f"Part {self._spoken} of turn {self._turns}. ",
             audio_data=to_pcm(sound) if self._speaks else None,
-            end_of_turn=is_last,
+            end_of_turn=self._spoken >= SPEAK_UNITS,
             n_tokens=TOKENS_PER_UNIT,
             n_tts_tokens=TONE_TOKENS if self._speaks else 0,
             **self._costs(pictures),
         )
-        if is_last:
+        if made.end_of_turn:
             self._turns, self._spoken, self._listens_for = self._turns + 1, 0, LISTEN_UNITS
         return made
+
+    async def finish_unit(self) -> None:
+        await asyncio.sleep(self.times.finalize_ms / MS_PER_S)
+
+    def set_break(self) -> None:
+        self._has_break = True
 
     def _costs(self, pictures: int) -> dict[str, Any]:
         unit_ms = self.times.unit_ms
@@ -328,7 +318,7 @@ class FakeChatView(FakeView):
     async def respond(self, request: ChatRequest) -> ChatResponse:
         return await answer_at_once(self, request)
 
-    async def _whole(self, pieces: AsyncGenerator[StreamingChunk, None]) -> Chunks:
+    async def _whole(self, pieces: Chunks) -> Chunks:
         text = "".join([chunk.text_delta or "" async for chunk in pieces])
         sound = to_pcm(tone()) if self._speaks else None
         yield StreamingChunk(chunk_index=0, text_delta=text, audio_data=sound)

@@ -19,14 +19,10 @@ LineT = TypeVar("LineT")
 
 
 class LinesMode(Generic[LineT]):
-    """Implements the methods that all modes of `core.modes` share.
-
-    Attributes:
-        reply_end: outcome of the last reply.
-    """
+    """Implements the methods that all modes of `core.modes` share."""
 
     def __init__(self, threads: Threads) -> None:
-        self.reply_end: ReplyEnd | None = None
+        self.reply_end: ReplyEnd | None = None  # outcome of the last reply
         self._threads = threads
         self._lines: list[LineT] = []
         self._marked: list[LineT] | None = None
@@ -37,8 +33,7 @@ class LinesMode(Generic[LineT]):
         self._stopped.set()
 
     def cleanup(self) -> None:
-        self._lines = []
-        self._marked = None
+        self._lines, self._marked = [], None
 
     def use_threads(self, threads: Threads) -> None:
         self._threads = threads

@@ -10,15 +10,9 @@ from core.schemas.worker import WORKER_NAME
 
 
 def worker_name(address: str, index: int, given: str | None = None) -> str:
-    """Return a worker's name in logs, metrics, recordings and the gateway.
+    """Return a worker's name: that configured, else by its index on its machine.
 
-    Args:
-        address: bind address; a worker reachable from other machines is named after its host.
-        index: number of the worker on its machine.
-        given: the name that was configured.
-
-    Raises:
-        ValueError: The name has other characters, or too many.
+    A worker that other machines reach at `address` is named after its host. Raises `ValueError`.
     """
     host = socket.gethostname().partition(".")[0]
     default = f"worker_{index}" if is_loopback(address) else f"{host}_{index}" if index else host

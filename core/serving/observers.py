@@ -7,7 +7,7 @@ block; an observer that raises is removed, and the session continues.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from core.protocols import effects, events
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
+EventTypes = type[events.Event] | tuple[type[events.Event], ...]
+
+
 class Observer(Protocol):
     """Observes one session."""
 
@@ -36,29 +39,26 @@ class Observer(Protocol):
 
 @dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine.
-
-    Attributes:
-        is_shown: selects these events.
-        shows_outer: selects events of the other protocol that are passed too.
-    """
+    """Passes an observer the events of the duplex machine inside another protocol's machine."""
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
-    is_shown: Callable[[events.Event], bool] = lambda event: True
-    shows_outer: Callable[[events.Event], bool] = lambda event: False
+    inner: EventTypes = events.Event
+    outer: EventTypes = ()  # events of the other protocol that are passed too
+    is_on: Callable[[], bool] = lambda: True  # whether the events inside are passed now
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
-        if self.shows_outer(event):
+        if isinstance(event, self.outer):
             self.observer.observe(event, made)
-        for inner, inner_made in self.machine.units.seen:
-            if self.is_shown(inner):
-                self.observer.observe(inner, inner_made)
+        for seen, seen_made in self.machine.units.seen:
+            if isinstance(seen, self.inner) and self.is_on():
+                self.observer.observe(seen, seen_made)
 
     async def close(self) -> None:
         await self.observer.close()
 
 
+@dataclass(eq=False)
 class TraceObserver:
     """Writes the OpenTelemetry spans of one session, of its units and of their parts.
 
@@ -66,21 +66,19 @@ class TraceObserver:
     beginning, each as long as the result says; the rest is `send`.
     """
 
-    def __init__(self, trace: CallTrace, mode: str, *, is_root: bool) -> None:
-        """`is_root`: no gateway writes the call's own span, so that the session's stands for it."""
-        self._trace = trace
-        self._mode = mode
-        self._is_root = is_root
-        self._session: Span | None = None
-        self._now_s = 0.0
-        self._step_s = 0.0  # when the unit's step began
-        self._error = ""
+    trace: CallTrace
+    mode: str
+    is_root: bool  # no gateway writes the call's own span, so that the session's stands for it
+    _session: Span | None = field(default=None, init=False)
+    _now_s = 0.0
+    _step_s = 0.0  # when the unit's step began
+    _error = ""
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         self._now_s = event.at_s
         if self._session is None:
-            root = self._is_root
-            self._session = self._trace.begin("session", event.at_s, stands_for_call=root)
+            root = self.is_root
+            self._session = self.trace.begin("session", event.at_s, stands_for_call=root)
         for effect in made:
             match effect:
                 case effects.Send(Result() as result):
@@ -88,7 +86,7 @@ class TraceObserver:
                 case effects.Send(Done() | TurnDone() as done):
                     began_s = event.at_s - done.elapsed_ms / MS_PER_S
                     tokens = {"tokens": done.token_stats.generated_tokens}
-                    self._trace.write("turn", began_s, event.at_s, self._session, tokens)
+                    self.trace.write("turn", began_s, event.at_s, self._session, tokens)
                 case effects.Send(ErrorMessage(code=code)):
                     self._error = code.value
                 case effects.Step():
@@ -97,7 +95,7 @@ class TraceObserver:
     async def close(self) -> None:
         if self._session is not None:
             error = {"error.type": self._error} if self._error else {}
-            self._trace.end(self._session, self._now_s, {"mode": self._mode} | error)
+            self.trace.end(self._session, self._now_s, {"mode": self.mode} | error)
 
     def _write_unit(self, result: Result, session: Span) -> None:
         ended_s = self._now_s
@@ -109,7 +107,7 @@ class TraceObserver:
             "speech_tokens": result.n_tts_tokens,
             "kv_tokens": result.kv_cache_length,
         }
-        unit = self._trace.write("unit", at_s, ended_s, session, attributes)
+        unit = self.trace.write("unit", at_s, ended_s, session, attributes)
         speech_ms = result.cost_tts_ms + (result.cost_tts_prep_ms or 0.0)
         parts_ms = {
             "queue": (self._step_s - at_s) * MS_PER_S,
@@ -120,6 +118,6 @@ class TraceObserver:
         }
         for name, length_ms in parts_ms.items():
             part_s = min(max(0.0, length_ms) / MS_PER_S, max(0.0, ended_s - at_s))
-            self._trace.write(name, at_s, at_s + part_s, unit)
+            self.trace.write(name, at_s, at_s + part_s, unit)
             at_s += part_s
-        self._trace.write("send", at_s, ended_s, unit)
+        self.trace.write("send", at_s, ended_s, unit)

@@ -21,14 +21,7 @@ from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
 from core.protocols.paced_session import LiveEvents, LiveNames
 from core.protocols.realtime_items import AudioClip
-from core.schemas.gpt_live import (
-    AudioReceived,
-    Fixture,
-    FixturePlay,
-    InputAudioAppend,
-    SessionStart,
-    parse_event,
-)
+from core.schemas import gpt_live
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
@@ -51,12 +44,9 @@ class ClientSound:
         self._resampler = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
     def decode(self, text: str, longest_s: float) -> FloatArray:
-        """Decode Base64 to [T] float32 at 16 kHz, possibly no samples yet.
+        """Decode Base64 as `feed` does; audio beyond `longest_s` is dropped.
 
-        Audio beyond `longest_s` is dropped.
-
-        Raises:
-            AudioError: it is not Base64; the stream continues without it.
+        Raises `AudioError` if it is not Base64; the stream continues without it.
         """
         most_bytes = int(longest_s * self.format.rate_hz) * self.format.sample_bytes
         return self.feed(_from_base64(text[: most_bytes // 3 * GROUP_CHARS]))
@@ -70,11 +60,7 @@ class ClientSound:
 
 
 def decode_pcm(text: str) -> FloatArray:
-    """Decode Base64 of 16-bit samples to [T] float32 at the same rate.
-
-    Raises:
-        AudioError: it is not Base64, or not whole samples.
-    """
+    """Decode Base64 of whole 16-bit samples to [T] float32; raises `AudioError`."""
     raw = _from_base64(text)
     if len(raw) % PCM_BYTES:
         raise AudioError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
@@ -150,17 +136,18 @@ class GptLiveCodec:
 
     def parse(self, text: str) -> ClientMessage:
         """Parse an event and decode its audio; raises an `OmniError`."""
-        event = parse_event(text)
+        event = gpt_live.parse_event(text)
         try:
             match event:
-                case InputAudioAppend(audio=audio, event_id=name):
-                    if self._sound is None:
-                        return AudioReceived(b"", name)
-                    return AudioReceived(to_pcm(self._sound.decode(audio, APPEND_MAX_S)), name)
-                case FixturePlay(audio=audio, event_id=name):
+                case gpt_live.InputAudioAppend(audio=audio, event_id=name):
+                    sound = self._sound
+                    pcm = b"" if sound is None else to_pcm(sound.decode(audio, APPEND_MAX_S))
+                    return gpt_live.AudioReceived(pcm, name)
+                case gpt_live.FixturePlay(audio=audio, event_id=name):
                     writer = ReplyWriter(self._format)
-                    return Fixture(writer.write(decode_pcm(audio)) + writer.finish(), name)
-                case SessionStart() if self._sound is None:
+                    written = writer.write(decode_pcm(audio)) + writer.finish()
+                    return gpt_live.Fixture(written, name)
+                case gpt_live.SessionStart() if self._sound is None:
                     self._format = event.session.audio.format
                     self._sound = ClientSound(self._format)
         except AudioError as error:

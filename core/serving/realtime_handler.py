@@ -18,7 +18,6 @@ from typing import Final
 from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
-from core.images import FRAME_LIMITS, PictureLimits
 from core.modes import SESSION, Mode, StreamingMode
 from core.protocols import effects, events
 from core.protocols.realtime_base import RealtimeStart
@@ -39,9 +38,8 @@ from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, Stre
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
-from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.runtime import DETECTION
 from core.serving.session_handler import Emit, turn_done
-from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions
@@ -58,26 +56,16 @@ class RealtimeHandler(DuplexHandler):
 
     turn_effects = (effects.Prefill, effects.Generate)
 
-    def __init__(
-        self,
-        runtime: WorkerRuntime,
-        owner: Owner,
-        lease: Lease | None,
-        frames: PictureLimits = FRAME_LIMITS,
-    ) -> None:
-        super().__init__(runtime, owner, lease, frames)
-        self._talk: StreamingMode | None = None  # the conversation by turns
-        self._windows: WindowDetector | None = None
-        self._fed: list[Key] = []  # keys of the turns in the cache
-        self._marked = 0  # number of those before the rollback point
+    _talk: StreamingMode | None = None  # the conversation by turns
+    _windows: WindowDetector | None = None
+    _fed: tuple[Key, ...] = ()  # keys of the turns in the cache
+    _marked = 0  # number of those before the rollback point
 
     def transcribe(self, effect: effects.Transcribe, emit: Emit) -> None:
         self._in_background(self._transcribe_item(effect, emit))
 
     async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
-        assert isinstance(effect, effects.ScoreSpeech), (
-            "no other detection belongs to this protocol"
-        )
+        assert isinstance(effect, effects.ScoreSpeech), "no other belongs to this protocol"
         if self._windows is None:
             self._windows = WindowDetector(self._runtime.detector)
         detector = self._windows
@@ -99,9 +87,11 @@ class RealtimeHandler(DuplexHandler):
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
             case effects.Generate(TurnRequest() as request):
-                is_apart = request.is_outside or request.is_beside_units
-                answer = self._answer_outside if is_apart else self._answer_in_conversation
-                await emit(await answer(request, emit))
+                if request.has_own_view:
+                    await self._answer_outside(request, emit)
+                else:
+                    await self.free_view()
+                    await emit(await self._answer(request, emit))
             case _:
                 await self._drop_cache()
                 await super()._perform(effect, emit)
@@ -111,39 +101,35 @@ class RealtimeHandler(DuplexHandler):
             return events.GenerateDone(stopped=True)  # whose cache, if any, was dropped
         return super()._cancelled(effect)
 
-    async def _answer_in_conversation(self, request: TurnRequest, emit: Emit) -> events.Event:
-        await self.free_view()
+    async def _answer(self, request: TurnRequest, emit: Emit) -> events.GenerateDone:
         try:
             if self._is_interrupted:
                 raise WorkCancelledError
             view, missing = await self._continued(request)
             fed = await self._feed_turns(view, request, missing, emit)
-            self._fed += [turn.key for turn in missing]
-            await self._call(view.mark())
-            self._marked = len(self._fed)
+            self._fed += tuple(turn.key for turn in missing)
+            if not request.has_own_view:
+                await self._call(view.mark())
+                self._marked = len(self._fed)
             end = await self._say(view, request, emit)
         except (WorkCancelledError, OmniError):
             await self._drop_cache()
             raise
         if end.is_begun:
-            self._fed.append(request.reply_key)
+            self._fed += (request.reply_key,)
         return turn_done(view, end, fed)
 
-    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> events.Event:
+    async def _answer_outside(self, request: TurnRequest, emit: Emit) -> None:
         """Answer in a separate conversation, which ends with the reply."""
-        conversation = self._talk
+        kept, self._talk = (self._talk, self._fed, self._marked), None
         try:
-            if self._is_interrupted:
-                raise WorkCancelledError
-            await self._runtime.evict_surplus()
-            self._talk = view = self._runtime.backend.open_streaming(self._threads)
-            fed = await self._feed_turns(view, request, _all_turns(request), emit)
-            end = await self._say(view, request, emit)
-            return replace(turn_done(view, end, fed), kv_tokens=0)
+            done = await self._answer(request, emit)
         finally:
-            outside, self._talk = self._talk, conversation
-            if outside is not None and outside is not conversation:
+            outside = self._talk
+            self._talk, self._fed, self._marked = kept
+            if outside is not None:
                 await self._runtime.free(outside)
+        await emit(replace(done, kv_tokens=0))
 
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
         writer, output = ReplyWriter(request.output.format), request.output
@@ -168,17 +154,17 @@ class RealtimeHandler(DuplexHandler):
 
     async def _continued(self, request: TurnRequest) -> tuple[StreamingMode, Sequence[Turn]]:
         """Return the conversation, and the turns that its cache lacks."""
-        turns = _all_turns(request)
-        keys = [turn.key for turn in turns]
-        view = self._talk
-        if view is not None and self._fed and keys[: len(self._fed)] == self._fed:
-            return view, turns[len(self._fed) :]
-        marked = self._marked
-        if view is not None and marked and keys[:marked] == self._fed[:marked]:
-            if view.can_rollback():
-                await self._call(view.roll_back())
-                self._fed = self._fed[:marked]
-                return view, turns[marked:]
+        key = (f"{SYSTEM}\n{request.output.voice_sample or ''}\n{request.system}", 0)
+        system = Turn(key, SYSTEM, (Content("input_text", request.system),))
+        turns = [system, *request.turns]
+        keys = tuple(turn.key for turn in turns)
+        view, fed, marked = self._talk, self._fed, self._marked
+        if view is not None and fed and keys[: len(fed)] == fed:
+            return view, turns[len(fed) :]
+        if view is not None and marked and keys[:marked] == fed[:marked] and view.can_rollback():
+            await self._call(view.roll_back())
+            self._fed = fed[:marked]
+            return view, turns[marked:]
         await self._drop_cache()
         await self._runtime.evict_surplus()
         self._talk = view = self._runtime.backend.open_streaming(self._threads)
@@ -189,9 +175,9 @@ class RealtimeHandler(DuplexHandler):
     ) -> TokenStats:
         """Feed turns after those in the cache; return the token counts."""
         before = view.kv_cache_length
-        messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
-        if not messages:
+        if not turns:
             return TokenStats(cached_tokens=before)
+        messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
         feed = StreamingRequest(
             session_id=SESSION,
             messages=messages,
@@ -208,7 +194,7 @@ class RealtimeHandler(DuplexHandler):
 
     async def _drop_cache(self) -> None:
         """Free the conversation; its turns will be fed again."""
-        self._fed, self._marked = [], 0
+        self._fed, self._marked = (), 0
         talk, self._talk = self._talk, None
         if talk is not None:
             await self._runtime.free(talk)
@@ -229,15 +215,7 @@ def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> Realti
 
 
 def random_name(kind: str) -> str:
-    """Return an unguessable id, such as `item_` and 21 letters and digits."""
     return f"{kind}_{secrets.token_bytes(ID_CHARS).translate(LETTERS).decode()}"
-
-
-def _all_turns(request: TurnRequest) -> list[Turn]:
-    voice = request.output.voice_sample or ""
-    key = (f"{SYSTEM}\n{voice}\n{request.system}", 0)
-    system = Turn(key, "system", (Content("input_text", request.system),))
-    return [system, *request.turns]
 
 
 def _message(turn: Turn, request: TurnRequest) -> Message:
@@ -266,6 +244,4 @@ def _item(part: Content) -> ContentItem | None:
 
 def _drawn(request: TurnRequest) -> dict[str, float | bool]:
     temperature = request.output.temperature
-    if temperature is None:
-        return {}
-    return {"temperature": temperature, "do_sample": temperature > 0}
+    return {} if temperature is None else {"temperature": temperature, "do_sample": temperature > 0}

@@ -6,6 +6,7 @@ A recording begins once the session is prepared, or with its first turn, and end
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from core.audio import encode_wav
@@ -36,14 +37,14 @@ RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
 """Client messages that a duplex recording notes by their type."""
 
 
+@dataclass(eq=False)
 class RecordingObserver(Generic[RecorderT]):
     """Base of the recording observers: the recording's beginning, end reason and transcripts."""
 
-    def __init__(self, open_recorder: OpenRecorder[RecorderT]) -> None:
-        self.recorder: RecorderT | None = None
-        self._open = open_recorder
-        self._prepare: duplex.Prepare | half_duplex.Prepare | None = None
-        self._end_reason = EndReason.STOPPED
+    open_recorder: OpenRecorder[RecorderT]
+    recorder: RecorderT | None = field(default=None, init=False)
+    _prepare: duplex.Prepare | half_duplex.Prepare | None = field(default=None, init=False)
+    _end_reason = EndReason.STOPPED
 
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         match event:
@@ -72,8 +73,7 @@ class RecordingObserver(Generic[RecorderT]):
         """Record an effect of the last event."""
 
     def _begin(self, snapshot: Snapshot) -> RecorderT:
-        if self.recorder is None:
-            self.recorder = self._open(snapshot)
+        self.recorder = self.recorder or self.open_recorder(snapshot)
         return self.recorder
 
     def _on_message(self, effect: effects.Send) -> None:
@@ -98,13 +98,13 @@ class RecordingObserver(Generic[RecorderT]):
             self.recorder.record_words(transcript.type, transcript.text, *place)
 
 
+@dataclass(eq=False)
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
     """Records a duplex session: every unit's input and result."""
 
-    def __init__(self, open_recorder: OpenRecorder[DuplexSessionRecorder]) -> None:
-        super().__init__(open_recorder)
-        self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
-        self._early = b""  # audio of the present unit that was sent ahead of its result
+    # By the message's identity, until its unit.
+    _arrivals_ms: dict[int, float] = field(default_factory=dict, init=False)
+    _early = b""  # audio of the present unit that was sent ahead of its result
 
     def _on_event(self, event: events.Event) -> None:
         recorder = self.recorder
@@ -143,10 +143,8 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
 class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
     """Records a conversation by turns: half duplex, or a one-shot chat over a socket."""
 
-    def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
-        super().__init__(open_recorder)
-        self._speech_ms: int | None = None
-        self._began_s = self._now_s = 0.0  # when the request came, and now
+    _speech_ms: int | None = None
+    _began_s = _now_s = 0.0  # when the request came, and now
 
     def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
@@ -154,11 +152,9 @@ class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
             self._began_s = event.at_s
 
     def _on_effect(self, effect: effects.Effect) -> None:
-        if isinstance(effect, effects.Generate) and isinstance(
-            effect.request, chat.ChatSocketRequest
-        ):
-            request = effect.request
-            self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
+        match effect:
+            case effects.Generate(chat.ChatSocketRequest() as request):
+                self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
         if (recorder := self.recorder) is None:
             return
         match effect:
@@ -183,27 +179,24 @@ class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
         return (self._now_s - self._began_s) * MS_PER_S
 
 
+@dataclass(eq=False)
 class StreamingRecording(TurnRecording):
     """Records the turns of a streaming socket, which may follow those of earlier sockets."""
 
-    def __init__(
-        self,
-        open_recorder: OpenRecorder[TurnBasedSessionRecorder],
-        recordings: Recordings,
-        recording: OpenRecording,
-    ) -> None:
-        super().__init__(open_recorder)
-        self._recordings, self._recording = recordings, recording
-        self._messages: Sequence[Message] = ()  # of the last prefill
-        self._turn: int | None = None  # number of the one under way
-        self._transcripts: list[UserTranscript] = []  # of this turn
+    recordings: Recordings
+    recording: OpenRecording
+    _messages: Sequence[Message] = field(default=(), init=False)  # of the last prefill
+    _turn: int | None = field(default=None, init=False)  # number of the one under way
+    # Of this turn.
+    _transcripts: list[UserTranscript] = field(default_factory=list, init=False)
 
     async def close(self) -> None:
         had_turn = self.recorder is not None
-        self._recordings.suspend(self._recording, self._end_reason if had_turn else None)
+        self.recordings.suspend(self.recording, self._end_reason if had_turn else None)
 
     def _begin(self, snapshot: Snapshot) -> TurnBasedSessionRecorder:
-        self.recorder = self._recording.recorder = self._recording.recorder or self._open(snapshot)
+        self.recorder = self.recorder or self.recording.recorder or self.open_recorder(snapshot)
+        self.recording.recorder = self.recorder
         return self.recorder
 
     def _on_effect(self, effect: effects.Effect) -> None:
@@ -215,7 +208,7 @@ class StreamingRecording(TurnRecording):
                     self._transcripts.clear()
             case effects.Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
-                self._turn = next(self._recording.turns)
+                self._turn = next(self.recording.turns)
                 recorder.start_message_turn(self._turn, self._messages[-1])
             case effects.Send(streaming.Done() as done) if self.recorder is not None:
                 for transcript in self._transcripts:
@@ -229,19 +222,19 @@ class StreamingRecording(TurnRecording):
         self._transcripts.append(transcript)  # the turn may have no number yet
 
 
+@dataclass(eq=False)
 class RealtimeRecording(TurnRecording):
     """Records every response of a Realtime conversation, and its request, as a turn."""
 
-    def __init__(
-        self, open_recorder: OpenRecorder[TurnBasedSessionRecorder], machine: RealtimeMachine
-    ) -> None:
-        super().__init__(open_recorder)
-        self._machine = machine
-        self._request: TurnRequest | None = None  # of the turn under way
-        self._by_units: TurnRequest | None = None  # of the newest response by units
-        self._piece: tuple[str, bytes | None] | None = None  # of a unit, not recorded yet
-        self._turns = 0
-        self._turn_of: dict[str, int] = {}  # of the newest items without a transcript
+    machine: RealtimeMachine
+    _request: TurnRequest | None = field(default=None, init=False)  # of the turn under way
+    # Of the newest response by units.
+    _by_units: TurnRequest | None = field(default=None, init=False)
+    # Of a unit, not recorded yet.
+    _piece: tuple[str, bytes | None] | None = field(default=None, init=False)
+    _turns = 0
+    # Of the newest items without a transcript.
+    _turn_of: dict[str, int] = field(default_factory=dict, init=False)
 
     def _on_event(self, event: events.Event) -> None:
         self._now_s = event.at_s
@@ -269,7 +262,7 @@ class RealtimeRecording(TurnRecording):
             case effects.Generate(TurnRequest(is_outside=False) as request):
                 self._begin_turn(request)
             case effects.Send(RealtimeEvent(type="response.created")):
-                newest = self._machine.unit_request
+                newest = self.machine.unit_request
                 if newest is not None and newest is not self._by_units:
                     self._by_units = newest
                     self._begin_turn(newest)
@@ -374,10 +367,7 @@ def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapsho
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    for message in messages:
-        if message.role is not Role.SYSTEM:
-            continue
-        if isinstance(message.content, str):
-            return message.content
-        return "\n".join(item.text for item in message.content if item.type == "text")
-    return ""
+    content = next((each.content for each in messages if each.role is Role.SYSTEM), "")
+    if isinstance(content, str):
+        return content
+    return "\n".join(item.text for item in content if item.type == "text")

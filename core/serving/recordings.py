@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,27 +34,21 @@ RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 
 @dataclass(eq=False)
 class OpenRecording:
-    """A session's recording; that of a streaming conversation stays open between its sockets.
-
-    Attributes:
-        key: the session's id and the secret of its owner.
-        on_stopped: called on the event loop when it had to stop; set by the present socket.
-        recorder: None until there is something to record.
-        end: when and why the last socket with a turn closed; the wait for another turn is not
-            recorded.
-        turns: the numbers of its next turns.
-    """
+    """A session's recording; that of a streaming conversation stays open between its sockets."""
 
     recording_id: str
     kind: RequestType
-    key: tuple[str, str]
+    key: tuple[str, str]  # the session's id and the secret of its owner
+    # Called on the event loop when it had to stop; set by the present socket.
     on_stopped: Callable[[RecordingStoppedError], None] = lambda problem: None
-    recorder: TurnBasedSessionRecorder | None = None
+    recorder: TurnBasedSessionRecorder | None = None  # None until there is something to record
+    # When and why the last socket with a turn closed; the wait for another one is not recorded.
     end: EndLine | EndReason = EndReason.STOPPED
     expiry: asyncio.TimerHandle | None = None
-    turns: Iterator[int] = field(default_factory=count)
+    turns: Iterator[int] = field(default_factory=count)  # numbers of its next turns
 
 
+@dataclass(eq=False)
 class Recordings:
     """Makes recorders; one object per worker.
 
@@ -63,21 +56,12 @@ class Recordings:
     used is ended first, and each after `OPEN_LIMIT_S`.
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        worker_id: str,
-        threads: RecorderThreads,
-        *,
-        min_free_gb: float = 0.0,
-        uploader: Uploader | None = None,
-    ) -> None:
-        self.data_dir = data_dir
-        self._uploader = uploader
-        self._worker_id = worker_id
-        self._threads = threads
-        self._min_free_gb = min_free_gb
-        self._open: OrderedDict[tuple[str, str], OpenRecording] = OrderedDict()
+    data_dir: Path
+    worker_id: str
+    threads: RecorderThreads
+    min_free_gb: float = field(default=0.0, kw_only=True)
+    uploader: Uploader | None = field(default=None, kw_only=True)
+    _open: dict[tuple[str, str], OpenRecording] = field(default_factory=dict, init=False)
 
     def open(
         self,
@@ -92,10 +76,10 @@ class Recordings:
                 loop.call_soon_threadsafe(lambda: recording.on_stopped(error))
 
         options = RecorderOptions(
-            self._threads, report, min_free_gb=self._min_free_gb, owner_secret=secret or None
+            self.threads, report, min_free_gb=self.min_free_gb, owner_secret=secret or None
         )
-        name, kind, worker_id = recording.recording_id, recording.kind, self._worker_id
-        return recorder(name, kind, worker_id, snapshot, self.data_dir, options)
+        name, kind = recording.recording_id, recording.kind
+        return recorder(name, kind, self.worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
         """Return a session's recording: a new one, or that of a streaming session's last turn.
@@ -131,16 +115,12 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Recover the recordings of killed processes, then start uploading in any case; blocks.
-
-        Returns:
-            The ids of recovered recordings.
-        """
+        """Recover the recordings of killed processes, then start uploading in any case; blocks."""
         try:
             return recover_all(self.data_dir)
         finally:
-            if self._uploader is not None:
-                self._uploader.start()
+            if self.uploader is not None:
+                self.uploader.start()
 
     def unsealed(self) -> list[ListedRecording]:
         """Return the recordings that no object store has; blocks."""
@@ -155,9 +135,9 @@ class Recordings:
         """End every recording and wait until all data are written; blocks."""
         for key in list(self._open):
             self._end(key)
-        self._threads.close()
-        if self._uploader is not None:
-            self._uploader.close()
+        self.threads.close()
+        if self.uploader is not None:
+            self.uploader.close()
 
     def _end(self, key: tuple[str, str]) -> None:
         recording = self._open.pop(key, None)

@@ -26,13 +26,10 @@ class SentMessages:
     """The newest messages of a session, numbered from 1.
 
     Overflow: beyond `most_chars` the oldest are dropped; the newest is always retained.
-
-    Attributes:
-        last_seq: number of the newest message, 0 before the first.
     """
 
     def __init__(self, most_chars: int = KEPT_CHARS) -> None:
-        self.last_seq = 0
+        self.last_seq = 0  # number of the newest message, 0 before the first
         self._most_chars = most_chars
         self._chars = 0
         self._texts: deque[str] = deque()
@@ -56,18 +53,12 @@ class SentMessages:
 
 @dataclass(eq=False)
 class _Attached:
-    """One of a session's successive sockets.
-
-    Attributes:
-        gone: set when the session no longer uses it.
-        is_lost: its connection broke.
-        is_sending: a task is sending on it.
-    """
+    """One of a session's successive sockets."""
 
     socket: Socket
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    is_lost: bool = False
-    is_sending: bool = False
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # the session uses it no longer
+    is_lost: bool = False  # its connection broke
+    is_sending: bool = False  # a task is sending on it
 
 
 class ResumableSocket:
@@ -104,7 +95,11 @@ class ResumableSocket:
                 await self._wait_for_return()
                 continue
             try:
-                return await self._receive_on(attached.socket)
+                async with asyncio.timeout(None) as self._reading:
+                    try:
+                        return await attached.socket.receive()
+                    finally:
+                        self._reading = None
             except TimeoutError:
                 continue  # it was replaced, or accepts no more messages
             except SocketClosedError as error:
@@ -163,13 +158,6 @@ class ResumableSocket:
             await self._catch_up(greeting.to_json())
         await attached.gone.wait()
 
-    async def _receive_on(self, socket: Socket) -> str | bytes:
-        try:
-            async with asyncio.timeout(None) as self._reading:
-                return await socket.receive()
-        finally:
-            self._reading = None
-
     async def _catch_up(self, greeting: str = "") -> None:
         """Send what the present socket lacks; for each socket one task does so at a time."""
         attached = self._attached
@@ -194,10 +182,11 @@ class ResumableSocket:
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
                 await attached.socket.send(text)
-        except (SocketClosedError, TimeoutError) as error:
-            is_stalled = isinstance(error, TimeoutError)
-            if is_stalled and attached is self._attached:
-                self._lose(attached)  # `receive` notices a closed socket
+        except SocketClosedError:
+            return  # `receive` notices it
+        except TimeoutError:
+            if attached is self._attached:
+                self._lose(attached)
 
     def _lose(self, attached: _Attached) -> None:
         attached.is_lost = True

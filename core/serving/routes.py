@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -12,22 +13,15 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
 from fastapi.requests import HTTPConnection
-from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 from starlette.responses import StreamingResponse
 
 from core.audio import from_pcm
 from core.errors import AudioError, NotAvailableError, NotFoundError, OmniError, TooBigError
 from core.files import append
+from core.schemas import limits
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import parse_message
-from core.schemas.limits import (
-    CHAT_AUDIO_MAX_S,
-    CHAT_SOCKET_LIMIT_BYTES,
-    INPUT_SAMPLE_RATE_HZ,
-    MIB,
-    SAMPLE_BYTES,
-)
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import (
     ActionResult,
@@ -44,14 +38,14 @@ from core.serving.server import GATEWAY_MARK
 from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
-from core.transcription import Passage, TranscriptionOptions
+from core.transcription import TranscriptionOptions
 from recording.folder import is_live
 from recording.listing import RecordingPage, delete_recording, page_of
 from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
 from recording.store import FilesListed, file_answer, file_in, files_in
 
 BYTES: Final = "application/octet-stream"
-AUDIO_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
+AUDIO_MAX_BYTES: Final = limits.audio_bytes(limits.CHAT_AUDIO_MAX_S)
 
 CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
 STOP_REQUEST: Final = TypeAdapter(StopRequest)
@@ -75,21 +69,14 @@ def _sessions_of(connection: HTTPConnection) -> SessionServer:
 Sessions = Annotated[SessionServer, Depends(_sessions_of)]
 
 
-async def error_response(request: Request, error: Exception) -> Response:
-    assert isinstance(error, OmniError)
-    content = {"detail": error.message, "code": error.code.value}
-    return JSONResponse(content, error.http_status)
-
-
 # --- state ---
 
 
 @router.get("/health")
 async def health(request: Request, sessions: Sessions) -> WorkerHealth:
     health = sessions.runtime.health()
-    if GATEWAY_MARK in request.scope:
-        return health
-    return health.model_copy(update={"current_session_id": None})
+    hidden = {} if GATEWAY_MARK in request.scope else {"current_session_id": None}
+    return health.model_copy(update=hidden)
 
 
 @router.get("/cache_info")
@@ -100,11 +87,8 @@ async def cache_info(sessions: Sessions) -> CacheStatus:
 @router.post("/clear_cache")
 async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
     done = await sessions.runtime.clear_cache()
-    if done is None:
+    if not done.success:
         response.status_code = HTTPStatus.CONFLICT
-        return ActionResult(
-            success=False, message="The cache cannot be cleared while a session is running."
-        )
     return done
 
 
@@ -119,7 +103,7 @@ async def restart(sessions: Sessions) -> ActionResult:
 
 @router.post("/chat")
 async def chat(request: Request, sessions: Sessions) -> ChatResponse:
-    body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
+    body = await _read(request, limits.CHAT_SOCKET_LIMIT_BYTES)
     chat_request = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
     secret = request.headers.get(SESSION_SECRET_HEADER, "")
     return await sessions.chat(chat_request, partial(_disconnected, request), secret)
@@ -189,30 +173,25 @@ async def transcription(
     """
     if runtime.transcriber is None:
         raise NotAvailableError()
-    if not audio or len(audio) % SAMPLE_BYTES:
-        raise AudioError(f"The audio has {len(audio)} bytes; each sample has {SAMPLE_BYTES}.")
+    sample_bytes = limits.SAMPLE_BYTES
+    if not audio or len(audio) % sample_bytes:
+        raise AudioError(f"The audio has {len(audio)} bytes; each sample has {sample_bytes}.")
     found = passages_of(runtime.transcriber, runtime.detector, from_pcm(audio), options)
-    lines = _lines(await anext(found, None), found)
-    return StreamingResponse(lines, media_type="application/x-ndjson")
+    first = await anext(found, None)
 
+    async def lines() -> AsyncIterator[str]:
+        newest = first
+        try:
+            async with aclosing(found):
+                while newest is not None:
+                    language, passage = newest
+                    line = TranscriptPassage(**asdict(passage), language=language)
+                    yield line.to_json() + "\n"
+                    newest = await anext(found, None)
+        except OmniError as error:
+            yield TranscriptProblem(problem=error.message).to_json() + "\n"
 
-async def _lines(
-    first: tuple[str, Passage] | None, found: AsyncGenerator[tuple[str, Passage]]
-) -> AsyncIterator[str]:
-    try:
-        async with aclosing(found):
-            while first is not None:
-                language, passage = first
-                line = TranscriptPassage(
-                    start_s=passage.start_s,
-                    end_s=passage.end_s,
-                    text=passage.text,
-                    language=language,
-                )
-                yield line.to_json() + "\n"
-                first = await anext(found, None)
-    except OmniError as error:
-        yield TranscriptProblem(problem=error.message).to_json() + "\n"
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 # --- recordings that no object store has yet; only the gateway may use these routes ---
@@ -259,7 +238,7 @@ async def recording_file(folder: Folder, name: str, request: Request) -> Respons
 
 @router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
 async def diagnostic(folder: Folder, request: Request) -> None:
-    line = await _read(request, MIB)
+    line = await _read(request, limits.MIB)
     if await asyncio.to_thread(is_live, folder):
         await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
 

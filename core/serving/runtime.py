@@ -51,14 +51,10 @@ class ThreadPools:
     """A worker's thread pools; the number of sessions bounds the calls that wait for a thread.
 
     Threads held by abandoned calls are not counted.
-
-    Attributes:
-        failures: unexpected failures since the device was last checked.
-        pools: `CALLS` and `DETECTION`.
     """
 
     def __init__(self, slots: int) -> None:
-        self.failures = 0
+        self.failures = 0  # unexpected ones since the device was last checked
         self._sizes = {CALLS: slots + SPARE_THREADS, DETECTION: DETECTION_THREADS}
         self.pools = {name: ThreadPoolExecutor(size, name) for name, size in self._sizes.items()}
         self._abandoned: list[Future[Any]] = []  # their sessions have ended without them
@@ -104,20 +100,13 @@ class Identity:
 
 @dataclass
 class Progress:
-    """Progress of loading, and the state of the device.
-
-    Attributes:
-        share: share of loading that is done, 0 to 1.
-        error: why loading failed, or how the device has failed.
-        memory_mb: used and total memory of the GPU, as last read.
-        began_s: when the worker was created, `time.monotonic`.
-    """
+    """Progress of loading, and the state of the device."""
 
     is_loaded: bool = False
     stage: str = "starting"
-    share: float = 0.0
-    error: str | None = None
-    memory_mb: tuple[float, float] | None = None
+    share: float = 0.0  # of loading that is done, 0 to 1
+    error: str | None = None  # why loading or the device has failed
+    memory_mb: tuple[float, float] | None = None  # used and total, of the GPU, as last read
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -129,14 +118,7 @@ class _Loaded:
 
 
 class WorkerRuntime:
-    """The model and the other resources that a worker's sessions share.
-
-    Attributes:
-        engine: the model's thread.
-        slots: leases of the sessions that occupy the worker.
-        store: conversations retained between turns.
-        is_draining: the program is shutting down: no session may begin.
-    """
+    """The model and the other resources that a worker's sessions share."""
 
     def __init__(
         self,
@@ -152,11 +134,11 @@ class WorkerRuntime:
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
-        self.slots = Slots(slots, time.monotonic, self._has_memory)
+        self.slots = Slots(slots, time.monotonic, lambda: self.engine.gauge.value >= FREE_CACHE_MIN)
         self.store = SessionStore(slots)
         self.identity = identity or Identity()
         self.progress = Progress()
-        self.is_draining = False
+        self.is_draining = False  # the program is shutting down: no session may begin
         self._make_backend = make_backend
         self._make_transcriber = make_transcriber
         self._loaded: _Loaded | None = None
@@ -164,12 +146,11 @@ class WorkerRuntime:
 
     @property
     def backend(self) -> Backend:
-        """The loaded backend; raises `ModelError` before loading."""
+        """The loaded backend; as `detector`, raises `ModelError` before loading."""
         return self._require_loaded().backend
 
     @property
     def detector(self) -> SileroVad:
-        """The voice activity detector of all sessions; raises as `backend`."""
         return self._require_loaded().detector
 
     @property
@@ -194,8 +175,8 @@ class WorkerRuntime:
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
         except Exception as error:
             self._log.exception("load_failed")
-            is_known = isinstance(error, OmniError)
-            self.progress.error = str(error) if is_known else f"{type(error).__name__}: {error}"
+            name = "" if isinstance(error, OmniError) else f"{type(error).__name__}: "
+            self.progress.error = f"{name}{error}"
         else:
             self.slots.measured.expect(self.backend.unit_s_by_sessions)
             self.progress.share, self.progress.stage = 1.0, "ready"
@@ -249,7 +230,7 @@ class WorkerRuntime:
         return owners[0].status if owners else WorkerStatus.IDLE
 
     def health(self) -> WorkerHealth:
-        progress, slots, status = self.progress, self.slots, self.status
+        identity, progress, slots, status = self.identity, self.progress, self.slots, self.status
         names = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
         used_mb, total_mb = progress.memory_mb or (None, None)
         owners = slots.owners
@@ -258,9 +239,9 @@ class WorkerRuntime:
             {
                 "status": names.get(status, "healthy"),
                 "worker_status": status,
-                "worker_id": self.identity.worker_id,
-                "boot_id": self.identity.boot_id,
-                "gpu_id": self.identity.gpu_id,
+                "worker_id": identity.worker_id,
+                "boot_id": identity.boot_id,
+                "gpu_id": identity.gpu_id,
                 "model_loaded": progress.is_loaded,
                 "load_progress": progress.share,
                 "load_stage": progress.stage,
@@ -271,14 +252,14 @@ class WorkerRuntime:
                 "error": self.error,
                 "vram_used_mb": used_mb,
                 "vram_total_mb": total_mb,
-                "uptime_s": time.monotonic() - self.progress.began_s,
+                "uptime_s": time.monotonic() - progress.began_s,
                 "capabilities": [kind.value for kind in CAPABILITIES],
                 "slots": slots.count,
                 "capacity": slots.capacity,
                 "active_sessions": len(owners),
                 "model": self.backend.facts() if progress.is_loaded else None,
                 "transcribes_by": self.transcriber.kind if self.transcriber else None,
-                "is_supervised": self.identity.is_supervised,
+                "is_supervised": identity.is_supervised,
                 "is_draining": self.is_draining,
             }
         )
@@ -293,10 +274,11 @@ class WorkerRuntime:
             kv_cache_length=newest.view.kv_cache_length if newest else 0,
         )
 
-    async def clear_cache(self) -> ActionResult | None:
-        """Free the retained conversations; return None, doing nothing, while a slot is held."""
-        if not self.slots.is_free:
-            return None
+    async def clear_cache(self) -> ActionResult:
+        """Free the retained conversations; fails, doing nothing, while a slot is held."""
+        if self.slots.owners:
+            text = "The cache cannot be cleared while a session is running."
+            return ActionResult(success=False, message=text)
         evicted = self.store.clear()
         await self.free_all(evicted)
         await self._tidy_up()
@@ -317,9 +299,6 @@ class WorkerRuntime:
         if self._loaded is None:
             raise ModelError("The worker is not loaded.")
         return self._loaded
-
-    def _has_memory(self) -> bool:
-        return self.engine.gauge.value >= FREE_CACHE_MIN
 
     def _load(self) -> None:
         """On the engine's thread."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from http import HTTPStatus
 from types import FrameType
 from typing import Final
 from urllib.parse import urlsplit
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config import Settings
 from core.addresses import is_loopback
-from core.errors import CloseCode, ShuttingDownError, UnauthorizedError
+from core.errors import CloseCode, OmniError, ShuttingDownError, UnauthorizedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from core.schemas.worker import RESTART_EXIT_CODE, WORKER_SECRET_HEADER
 from core.serving.session_server import SessionServer
@@ -34,6 +33,12 @@ OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
 
 GATEWAY_MARK: Final = "minicpmo.from_gateway"  # key in a request's scope
 REFUSAL: Final = "The worker's secret is missing or wrong."
+
+
+async def error_response(request: object, error: Exception) -> Response:
+    assert isinstance(error, OmniError)
+    content = {"detail": error.message, "code": error.code.value}
+    return JSONResponse(content, error.http_status)
 
 
 class SecretGate:
@@ -53,9 +58,7 @@ class SecretGate:
             await receive()
             await send({"type": "websocket.close", "code": int(CloseCode.POLICY)})
         else:
-            error = UnauthorizedError(REFUSAL)
-            content = {"detail": error.message, "code": error.code.value}
-            response = JSONResponse(content, HTTPStatus.UNAUTHORIZED)
+            response = await error_response(None, UnauthorizedError(REFUSAL))
             await response(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
@@ -63,7 +66,11 @@ class SecretGate:
         if "origin" in headers:  # sent by a browser; no page uses workers
             return False
         if self._secret is None:
-            is_gateway = is_loopback(_host_of(headers.get("host", "")))
+            try:
+                host = urlsplit(f"//{headers.get('host', '')}").hostname
+            except ValueError:
+                host = None
+            is_gateway = is_loopback(host or "")
         else:
             given = headers.get(WORKER_SECRET_HEADER, "")
             is_gateway = hmac.compare_digest(given.encode(), self._secret)
@@ -72,13 +79,6 @@ class SecretGate:
         if WORKER_SECRET_HEADER in headers:  # a wrong secret must fail
             return is_gateway
         return is_gateway or scope["path"] in OPEN_PATHS
-
-
-def _host_of(netloc: str) -> str:
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def check_exposure(host: str, security: SecuritySettings) -> None:
@@ -132,11 +132,7 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def begin_restart(self) -> None:
-        """Begin to shut down as after a signal; the launcher restarts the program.
-
-        Raises:
-            ShuttingDownError: It is already shutting down.
-        """
+        """Shut down as after a signal, to be restarted; raises `ShuttingDownError` if it does."""
         if self.should_exit:
             raise ShuttingDownError()
         self.exit_code = RESTART_EXIT_CODE
@@ -144,11 +140,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Return the server of a worker's application.
-
-    Raises:
-        OSError, ValueError: The certificate can be neither read nor created, or not be signed.
-    """
+    """Raises `OSError` or `ValueError` if the certificate cannot be read, created or signed."""
     heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(
         app,

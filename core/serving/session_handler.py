@@ -38,41 +38,15 @@ Emit = Callable[[events.Event], Awaitable[None]]
 
 # Ours: for a blocking call to end after `cancel`; then the session ends without it.
 HANG_LIMIT_S: Final = 60.0
-NOT_FED: Final = events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
 class _Work:
-    """Counts of work effects; `interrupted` is the number of the one that was interrupted."""
+    """Counts of work effects."""
 
     requested: int = 0
     ended: int = 0
-    interrupted: int = 0
-
-
-def decode_media(
-    processes: MediaProcesses, items: Sequence[MediaContent], is_cancelled: Callable[[], bool]
-) -> list[Media]:
-    """Decode the pictures and videos of one request in another process; blocks.
-
-    Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `is_cancelled`.
-    """
-
-    def check() -> None:
-        if is_cancelled():
-            raise WorkCancelledError
-
-    facts, blobs = processes.run(
-        "media",
-        [item.model_dump(exclude={"data"}) for item in items],
-        [item.data.encode() for item in items],
-        problem=PictureError,
-        check=check,
-    )
-    try:
-        return from_bytes(FACTS.validate_python(facts), blobs)
-    except ValueError as error:
-        raise PictureError("It could not be decoded.") from error
+    interrupted: int = 0  # number of the last one that was interrupted
 
 
 @contextmanager
@@ -92,14 +66,11 @@ class SessionThreads:
 
     An unexpected failure becomes a project error. A call that hangs is abandoned when its session
     has ended: it keeps its thread and nothing else.
-
-    Attributes:
-        cancelled: set to cancel the work under way, which polls it.
     """
 
     def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
         """Without `media`, pictures are decoded on the calling thread."""
-        self.cancelled = threading.Event()
+        self.cancelled = threading.Event()  # set to cancel the work under way, which polls it
         self._pools = pools
         self._media = media
         self._is_abandoned = False
@@ -108,9 +79,7 @@ class SessionThreads:
     async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
 
-        Raises:
-            OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
-            WorkCancelledError: it was abandoned.
+        Raises an `OmniError`, or `WorkCancelledError` if it was abandoned.
         """
         if self._is_abandoned:
             raise WorkCancelledError
@@ -140,10 +109,27 @@ class SessionThreads:
                 done.cancel()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
+        """Decode the pictures and videos of one request; blocks.
+
+        Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `cancelled` is set.
+        """
         if self._media is None:
             return read_media(items)
-        return decode_media(self._media, items, self.cancelled.is_set)
+        facts, blobs = self._media.run(
+            "media",
+            [item.model_dump(exclude={"data"}) for item in items],
+            [item.data.encode() for item in items],
+            problem=PictureError,
+            check=self._check,
+        )
+        try:
+            return from_bytes(FACTS.validate_python(facts), blobs)
+        except ValueError as error:
+            raise PictureError("It could not be decoded.") from error
+
+    def _check(self) -> None:
+        if self.cancelled.is_set():
+            raise WorkCancelledError
 
 
 class SessionHandler(ABC, Generic[ViewT]):
@@ -151,11 +137,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     `perform`, `prefetch` and `detect` each run one effect at a time, in order, to its end. An
     exception ends the session: an `OmniError` with its own code, any other as internal.
-
-    Attributes:
-        turn_effects: effects whose failure ends only the turn.
     """
 
+    # Effects whose failure ends only the turn.
     turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
@@ -180,7 +164,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- what the serve loop calls ---
 
     def expect(self) -> None:
-        """Count a requested effect, which `perform` is given later."""
+        """Count an effect that `perform` is given later."""
         self._work.requested += 1
 
     async def perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
@@ -248,15 +232,18 @@ class SessionHandler(ABC, Generic[ViewT]):
         await self._runtime.end(self._views(), lease)
 
     async def free_view(self) -> None:
-        """Free the conversation, but keep the slot."""
         view, self._view = self._view, None
         if view is not None:
             await self._runtime.free(view)
 
     # --- for subclasses ---
 
+    @property
+    def _opened(self) -> ViewT:
+        assert self._view is not None, "the session is prepared"
+        return self._view
+
     def _views(self) -> list[Mode]:
-        """Return the conversations that the session holds."""
         return [] if self._view is None else [self._view]
 
     @abstractmethod
@@ -268,7 +255,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             case effects.Prefill():
                 return events.PrefillDone()
             case effects.Step():
-                return NOT_FED
+                return events.StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
             case effects.Finalize():
                 return events.FinalizeDone(0.0, self.kv_tokens)
             case effects.Generate():
@@ -283,9 +270,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
         """Await a call; `cancel` cancels it, and so does `interrupt` if it `feeds`.
 
-        Raises:
-            OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
-            WorkCancelledError: It was cancelled.
+        Raises an `OmniError`, or `WorkCancelledError` if it was cancelled.
         """
         if self._is_cancelled or (feeds and self._is_interrupted):
             call.close()

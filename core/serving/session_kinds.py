@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -57,9 +56,6 @@ from recording.records import EndReason
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
-VARIANTS: Final = {"omni": RequestType.OMNI_DUPLEX, "audio": RequestType.AUDIO_DUPLEX}
-"""Values of the gateway's `variant` query parameter."""
-
 
 class SocketKind(StrEnum):
     """The WebSocket paths of a worker."""
@@ -78,18 +74,16 @@ class SocketKind(StrEnum):
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
         """Return the request type; for duplex by the gateway's variant, else by the session id."""
-        if self is SocketKind.DUPLEX:
-            return VARIANTS.get(variant or "") or duplex_request_type(session_id)
-        return REQUEST_TYPES[self]
-
-
-REQUEST_TYPES: Final = {
-    SocketKind.STREAMING: RequestType.STREAMING,
-    SocketKind.CHAT: RequestType.CHAT,
-    SocketKind.HALF_DUPLEX: RequestType.HALF_DUPLEX_AUDIO,
-    SocketKind.REALTIME: RequestType.HALF_DUPLEX_AUDIO,
-    SocketKind.LIVE: RequestType.AUDIO_DUPLEX,
-}
+        match self, variant:
+            case ((SocketKind.STREAMING | SocketKind.CHAT), _):
+                return RequestType(self)
+            case ((SocketKind.HALF_DUPLEX | SocketKind.REALTIME), _):
+                return RequestType.HALF_DUPLEX_AUDIO
+            case (SocketKind.LIVE, _) | (SocketKind.DUPLEX, "audio"):
+                return RequestType.AUDIO_DUPLEX
+            case SocketKind.DUPLEX, "omni":
+                return RequestType.OMNI_DUPLEX
+        return duplex_request_type(session_id)
 
 
 # Any: no type annotation expresses a union of messages.
@@ -104,22 +98,20 @@ MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {
 def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
     """Return the messages that a path takes, and their configured limits."""
     limits = settings.limits
+    event_sizes = (EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
     match kind:
         case SocketKind.LIVE:
             codec = GptLiveCodec()
-            return Endpoint(codec.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=codec.write)
+            return Endpoint(codec.parse, *event_sizes, write=codec.write)
         case SocketKind.REALTIME:
-            return Endpoint(
-                parse_event, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=_spelled_as_event
-            )
+            return Endpoint(parse_event, *event_sizes, write=_spelled_as_event)
         case SocketKind.STREAMING | SocketKind.CHAT:
             sizes = (limits.chat_message_bytes, limits.chat_message_bytes)
         case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
             sizes = (limits.prepare_bytes, limits.live_message_bytes)
-    parse: Callable[[str], events.ClientMessage] = partial(parse_message, MESSAGES[kind])
     if kind is SocketKind.HALF_DUPLEX:
-        parse = partial(_parse_half_duplex, settings.half_duplex)
-    return Endpoint(parse, *sizes, limits)
+        return Endpoint(partial(_parse_half_duplex, settings.half_duplex), *sizes, limits)
+    return Endpoint(partial(parse_message, MESSAGES[kind]), *sizes, limits)
 
 
 def _spelled_as_event(message: ServerMessage) -> str:
@@ -130,8 +122,9 @@ def _spelled_as_event(message: ServerMessage) -> str:
 
 
 def frame_limits(limits: LimitSettings) -> PictureLimits:
-    max_bytes, max_side_px = limits.frame_max_bytes, limits.frame_max_side_px
-    return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
+    return replace(
+        FRAME_LIMITS, max_bytes=limits.frame_max_bytes, max_side_px=limits.frame_max_side_px
+    )
 
 
 def duplex_limits(duplex: DuplexSettings, context_tokens: int | None) -> DuplexLimits:
@@ -219,11 +212,10 @@ class SessionBuilder:
         by_units = duplex_limits(settings.duplex, runtime.backend.context_tokens)
         kv_tokens, max_session_s = by_units.max_kv_tokens, settings.half_duplex.max_session_s
         frames = frame_limits(settings.limits)
-        machine: Machine
         match kind:
             case SocketKind.STREAMING:
-                machine = StreamingMachine(names, StreamingLimits(max_kv_tokens=kv_tokens))
-                return machine, StreamingHandler(runtime, owner)
+                streams = StreamingMachine(names, StreamingLimits(max_kv_tokens=kv_tokens))
+                return streams, StreamingHandler(runtime, owner)
             case SocketKind.CHAT:
                 return ChatMachine(names, ChatLimits()), ChatHandler(runtime, owner)
             case SocketKind.HALF_DUPLEX:
@@ -234,14 +226,13 @@ class SessionBuilder:
                     owner.model, is_beta=owner.is_beta, can_transcribe=transcribes
                 )
                 realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
-                machine = RealtimeMachine(names, start, realtime, count)
-                return machine, RealtimeHandler(runtime, owner, lease, frames)
-            case SocketKind.LIVE:
-                live = live_names(owner.session_id, owner.model, transcribes=transcribes)
-                machine = GptLiveMachine(names, by_units, live, count)
-            case SocketKind.DUPLEX:
-                machine = DuplexMachine(names, by_units, count)
-        return machine, DuplexHandler(runtime, owner, lease, frames)
+                by_responses = RealtimeMachine(names, start, realtime, count)
+                return by_responses, RealtimeHandler(runtime, owner, lease, frames)
+        handler = DuplexHandler(runtime, owner, lease, frames)
+        if kind is SocketKind.DUPLEX:
+            return DuplexMachine(names, by_units, count), handler
+        live = live_names(owner.session_id, owner.model, transcribes=transcribes)
+        return GptLiveMachine(names, by_units, live, count), handler
 
     # --- observers ---
 
@@ -251,9 +242,10 @@ class SessionBuilder:
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
         if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
-            metrics = InnerObserver(machine, metrics, _is_of_unit, lambda event: True)
+            of_unit = (events.Received, events.AudioReady, events.StepDone)
+            metrics = InnerObserver(machine, metrics, of_unit, events.Event)
         elif isinstance(machine, GptLiveMachine):  # only its own messages have a size
-            metrics = InnerObserver(machine, metrics, shows_outer=_is_message)
+            metrics = InnerObserver(machine, metrics, outer=events.Received)
         if self.tracing is None:
             return [metrics]
         trace: Observer = TraceObserver(
@@ -273,17 +265,10 @@ class SessionBuilder:
             case RealtimeMachine():
                 return RealtimeRecording(turns, machine)
             case GptLiveMachine():
-                return InnerObserver(machine, DuplexRecording(units), lambda _: machine.may_record)
+                observer = DuplexRecording(units)
+                return InnerObserver(machine, observer, is_on=lambda: machine.may_record)
             case DuplexMachine():
                 return DuplexRecording(units)
             case StreamingMachine():
                 return StreamingRecording(turns, self.recordings, recording)
         return TurnRecording(turns)
-
-
-def _is_of_unit(event: events.Event) -> bool:
-    return isinstance(event, events.Received | events.AudioReady | events.StepDone)
-
-
-def _is_message(event: events.Event) -> bool:
-    return isinstance(event, events.Received)

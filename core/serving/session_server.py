@@ -6,7 +6,7 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 
 from core import errors
 from core.errors import OmniError
+from core.protocols.effects import Close
 from core.protocols.events import ClientAway, ShuttingDown, StopRequested
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
@@ -35,8 +36,8 @@ from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
     Socket,
-    SocketClosedError,
     StarletteSocket,
+    Wire,
     await_end,
     check_audio,
     end_task,
@@ -53,21 +54,14 @@ END_LIMIT_S: Final = 10.0  # ours: for sessions to end after they were shut down
 
 @dataclass(eq=False)
 class _Live:
-    """A socket or an HTTP request that is being served.
-
-    Attributes:
-        gone: set when it is no longer served.
-        connection: of a socket, once it is served.
-        chat: answers an HTTP request.
-        resumable: lets another socket of its owner continue, if the client requested that.
-    """
+    """A socket or an HTTP request that is being served."""
 
     kind: SocketKind
     owner: Owner
-    gone: asyncio.Event
-    connection: Connection | None = None
-    chat: ChatHandler | None = None
-    resumable: ResumableSocket | None = None
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # it is no longer served
+    connection: Connection | None = None  # of a socket, once it is served
+    chat: ChatHandler | None = None  # answers an HTTP request
+    resumable: ResumableSocket | None = None  # another socket of its owner may continue
 
     @property
     def is_idle(self) -> bool:
@@ -85,16 +79,12 @@ class _Live:
 
 
 class SessionServer:
-    """Serves the sessions of a worker.
-
-    Attributes:
-        begin_restart: shuts the program down to be restarted; None if nothing restarts it.
-    """
+    """Serves the sessions of a worker."""
 
     def __init__(self, builder: SessionBuilder) -> None:
         self.runtime = runtime = builder.runtime
         self.recordings = builder.recordings
-        self.begin_restart: Callable[[], None] | None = None
+        self.begin_restart: Callable[[], None] | None = None  # None if nothing restarts it
         metrics = builder.metrics
         metrics.loaded.set_function(lambda: runtime.progress.is_loaded)
         metrics.watch("capacity", lambda: runtime.slots.capacity)
@@ -149,10 +139,9 @@ class SessionServer:
     async def serve(
         self, websocket: WebSocket, kind: SocketKind, session_id: str | None, variant: str | None
     ) -> None:
-        """Serve one socket from its acceptance to its end.
+        """Serve one socket to its end; `variant` is the kind of duplex, if the gateway names it.
 
         A worker that is not ready denies the handshake, so that the gateway can try another one.
-        `variant` is the kind of duplex, if the gateway names it.
         """
         try:
             self._check_open()
@@ -172,23 +161,25 @@ class SessionServer:
                 query = websocket.query_params
                 if LAST_SEQ in query:
                     resumable = self._resumable(kind, name, owner.secret)
+                    if resumable is None:
+                        raise errors.SessionExpiredError()
                     await resumable.resume(socket, read_seq(query[LAST_SEQ]))
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
-                    lease: Lease | None = None
-                    if kind.is_live:  # the others take a slot for each turn
-                        lease = await self.runtime.slots.take(owner)
+                    # The other kinds take a slot for each turn.
+                    lease = await self.runtime.slots.take(owner) if kind.is_live else None
                     if RESUMABLE in query:
-                        live.resumable = ResumableSocket(
-                            socket, self._settings.limits.resume_grace_s
-                        )
+                        grace_s = self._settings.limits.resume_grace_s
+                        live.resumable = ResumableSocket(socket, grace_s)
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                await refuse(socket, error, endpoint_of(kind, self._settings).write)
+                wire = Wire(socket, endpoint_of(kind, self._settings))
+                await wire.send(ErrorMessage.of(error))
+                await wire.close(Close(error.close_code, error.code.value))
 
     async def chat(
         self,
@@ -198,10 +189,7 @@ class SessionServer:
     ) -> ChatResponse:
         """Answer one HTTP request; the return of `disconnected` cancels it.
 
-        `secret` is that of the recording's owner.
-
-        Raises:
-            OmniError: The request failed.
+        `secret` is that of the recording's owner. Raises `OmniError`.
         """
         self._check_open()
         check_audio(request, self._settings.limits)
@@ -232,21 +220,16 @@ class SessionServer:
 
     def keeps(self, session: KeptSession) -> bool:
         """Return whether a session can be resumed over another socket of its client."""
-        try:
-            self._resumable(session.kind, session.session_id, session.session_secret)
-        except errors.SessionExpiredError:
-            return False
-        return True
+        kind, name, secret = session.kind, session.session_id, session.session_secret
+        return self._resumable(kind, name, secret) is not None
 
     # --- helpers ---
 
-    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket:
-        """Return the session's socket; raises `SessionExpiredError`, also for a wrong secret."""
+    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
+        """Return the session's socket, None if there is none or the secret is wrong."""
         live = self._live.get((kind, session_id))
-        if live is None or live.resumable is None:
-            raise errors.SessionExpiredError()
-        if not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
-            raise errors.SessionExpiredError()
+        if live is None or not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
+            return None
         return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
@@ -280,7 +263,7 @@ class SessionServer:
                     await other.gone.wait()
             except TimeoutError:
                 raise errors.SessionInUseError() from None
-        live = self._live[key] = _Live(kind, owner, asyncio.Event())
+        live = self._live[key] = _Live(kind, owner)
         try:
             yield live
         finally:
@@ -300,16 +283,6 @@ class SessionServer:
                 live.resumable.end()
             if lease is not None:
                 lease.give_back()  # if the connection has not done so
-
-
-async def refuse(
-    socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
-) -> None:
-    try:
-        await socket.send(write(ErrorMessage.of(error)))
-    except SocketClosedError:
-        return
-    await socket.close(int(error.close_code), error.code.value)
 
 
 async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:

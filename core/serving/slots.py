@@ -35,25 +35,16 @@ BUSY_STATUS: Final = {
 
 @dataclass(eq=False)
 class Owner:
-    """A session that holds a slot or waits for one.
-
-    Attributes:
-        machine_status: status of the worker according to the session's state machine.
-        kv_tokens: tokens in its cache.
-        secret: authenticates the session's client; "" without a gateway.
-        model: model name requested by the client; "" if none.
-        is_beta: the client uses the beta of its protocol.
-        is_recorded: there may be a recording of it.
-    """
+    """A session that holds a slot or waits for one."""
 
     session_id: str
     kind: RequestType
     machine_status: Callable[[], WorkerStatus] = lambda: WorkerStatus.IDLE
-    kv_tokens: Callable[[], int] = lambda: 0
-    secret: str = ""
-    model: str = ""
-    is_beta: bool = False
-    is_recorded: bool = True
+    kv_tokens: Callable[[], int] = lambda: 0  # in its cache
+    secret: str = ""  # authenticates the session's client; "" without a gateway
+    model: str = ""  # requested by the client; "" if none
+    is_beta: bool = False  # the client uses the beta of its protocol
+    is_recorded: bool = True  # there may be a recording of it
 
     @property
     def status(self) -> WorkerStatus:
@@ -64,7 +55,7 @@ class Owner:
 
 @dataclass(eq=False)
 class Lease:
-    """A slot held by a session, once it is granted; released exactly once."""
+    """A slot held by a session, once it is granted; given back at most once."""
 
     slots: Slots
     owner: Owner
@@ -72,7 +63,7 @@ class Lease:
     since_s: float = 0.0
 
     def give_back(self) -> None:
-        """Free the slot; idempotent."""
+        """Free the slot and assign it to the next waiting owner; idempotent."""
         self.slots.take_back(self)
 
 
@@ -80,23 +71,16 @@ class Slots:
     """The slots of a worker.
 
     Overflow: at most `WAITING_MAX` owners wait; one more is refused.
-
-    Attributes:
-        count: number of slots.
-        measured: limits the sessions to what is served in time.
-        total_leases: leases since the start.
-        total_ms: total duration of the released leases.
-        lost: slots whose memory could not be freed and which are not used any more.
     """
 
     def __init__(
         self, count: int, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
     ) -> None:
         self.count = count
-        self.measured = Capacity(now_s, has_memory)
-        self.total_leases = 0
-        self.total_ms = 0.0
-        self.lost = 0
+        self.measured = Capacity(now_s, has_memory)  # how many sessions are served in time
+        self.total_leases = 0  # since the start
+        self.total_ms = 0.0  # of the leases given back
+        self.lost = 0  # whose memory could not be freed; they are not used any more
         self._now_s = now_s
         self._leases: list[Lease] = []
         self._queue: deque[Lease] = deque()
@@ -109,8 +93,7 @@ class Slots:
     @property
     def capacity(self) -> int:
         """Sessions that may run now: at least one, at most the usable slots."""
-        now_s = self._now_s()
-        ages_s = [now_s - lease.since_s for lease in self._leases]
+        ages_s = [self._now_s() - lease.since_s for lease in self._leases]
         return min(self.count - self.lost, self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
@@ -124,10 +107,6 @@ class Slots:
         return not is_settled or now_s - self._leases[-1].since_s >= START_SPACING_S
 
     @property
-    def is_free(self) -> bool:
-        return not self._leases
-
-    @property
     def mean_ms(self) -> float:
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0
@@ -135,9 +114,8 @@ class Slots:
     async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
         """Take a slot, in order of arrival.
 
-        Raises:
-            WorkerBusyError: None became free within `wait_s`, by default `BUSY_WAIT_S`, or too many
-                are waiting.
+        Raises `WorkerBusyError` if none became free within `wait_s`, by default `BUSY_WAIT_S`, or
+        too many are waiting.
         """
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
@@ -158,7 +136,6 @@ class Slots:
                 lease.give_back()
 
     def take_back(self, lease: Lease) -> None:
-        """Free a slot and assign it to the next waiting owner."""
         if lease not in self._leases:
             return
         self._leases.remove(lease)
@@ -177,24 +154,17 @@ class Slots:
             self.total_leases += 1
             lease.granted.set()
         if self._queue:
-            loop = asyncio.get_running_loop()
-            self._retry = loop.call_later(RETRY_S, self._serve_queue)
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._serve_queue)
 
 
 @dataclass(eq=False)
 class Conversation:
-    """A turn-based conversation: its view and the history in the view's cache.
-
-    Attributes:
-        history: in canonical form.
-        options: settings that affect the cache.
-        history_hash: as of its last turn; None before the first has ended.
-    """
+    """A turn-based conversation: its view and the history in the view's cache."""
 
     view: StreamingMode
-    history: list[RawMessage] = field(default_factory=list)
-    options: CacheOptions = field(default_factory=CacheOptions)
-    history_hash: str | None = None
+    history: list[RawMessage] = field(default_factory=list)  # in canonical form
+    options: CacheOptions = field(default_factory=CacheOptions)  # which affect the cache
+    history_hash: str | None = None  # as of its last turn; None before the first has ended
     _marked: int = 0
 
     def mark(self) -> None:
@@ -243,16 +213,14 @@ class SessionStore:
     def keep(self, conversation: Conversation, active: int) -> list[Conversation]:
         """Store a conversation whose turn is over; `active` other sessions hold a slot.
 
-        Returns:
-            The evicted conversations: others of the same history, and the surplus.
+        Evicts and returns another one of the same history, and the surplus.
         """
-        same = [other for other in self._kept if other.history_hash == conversation.history_hash]
-        self._kept = [other for other in self._kept if other not in same]
+        same = self.take(conversation.history_hash)
         self._kept.append(conversation)
-        return same + self.make_room(active)
+        return [*([] if same is None else [same]), *self.make_room(active)]
 
-    def take(self, history_hash: str) -> Conversation | None:
-        """Remove and return the conversation with exactly this history."""
+    def take(self, history_hash: str | None) -> Conversation | None:
+        """Remove and return the conversation with exactly this history; there is at most one."""
         for conversation in self._kept:
             if conversation.history_hash == history_hash:
                 self._kept.remove(conversation)

@@ -67,16 +67,13 @@ class LoopThreads:
         return await asyncio.to_thread(work)
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode media."""
         return read_media(items)
 
 
 class Waiting:
     """Queue limits of one transcriber; the running request counts, too."""
 
-    def __init__(self, most: int = WAITING_MAX, most_s: float = WAITING_MAX_S) -> None:
-        self._most = most
-        self._most_s = most_s
+    def __init__(self) -> None:
         self._count = 0
         self._sound_s = 0.0
 
@@ -84,8 +81,8 @@ class Waiting:
     def place(self, samples: FloatArray) -> Iterator[None]:
         """Count a request for the block; raises `TranscriberBusyError` if the queue is full."""
         length_s = duration_s(samples)
-        is_too_long = self._count > 0 and self._sound_s + length_s > self._most_s
-        if self._count >= self._most or is_too_long:
+        is_too_long = self._count > 0 and self._sound_s + length_s > WAITING_MAX_S
+        if self._count >= WAITING_MAX or is_too_long:
             raise errors.TranscriberBusyError()
         self._count += 1
         self._sound_s += length_s
@@ -162,7 +159,9 @@ async def passages_of(
     Other requests are served between segments, so that a long recording delays no caption. Yields
     the language and each passage with its times in the recording.
     """
-    for segment in await asyncio.to_thread(_speech_segments, detector, samples):
+    stream = StreamingVAD(FILE_OPTIONS, detector)
+    events = await asyncio.to_thread(lambda: [*stream.process(samples), *stream.flush()])
+    for segment in (event for event in events if isinstance(event, SpeechSegment)):
         found = await transcriber.transcribe(segment.samples, options)
         begin_s = segment.start_samples / INPUT_SAMPLE_RATE_HZ
         for passage in found.passages:
@@ -213,12 +212,6 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
     if by == "model" or (by == "auto" and backend.facts().kind is ModelKind.FULL):
         return ModelTranscriber(lambda: backend.open_chat(LoopThreads()))
     return None
-
-
-def _speech_segments(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
-    stream = StreamingVAD(FILE_OPTIONS, detector)
-    found = [event for event in stream.process(samples) if isinstance(event, SpeechSegment)]
-    return found + stream.flush()
 
 
 def _question(sound: str, length_s: float, options: TranscriptionOptions) -> ChatRequest:

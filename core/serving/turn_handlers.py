@@ -15,9 +15,9 @@ from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
-from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.runtime import DETECTION
 from core.serving.session_handler import Emit, SessionHandler, turn_done
-from core.serving.slots import Conversation, Lease, Owner
+from core.serving.slots import Conversation
 
 # Defaults of a half-duplex `prepare`. Source: the published example of one.
 VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
@@ -66,8 +66,7 @@ class ChatHandler(SessionHandler[ChatMode]):
         await self._feed(view, work, len(request.messages), emit)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
-        view = self._view
-        assert view is not None, "the request was fed"
+        view = self._opened
         end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
         await emit(turn_done(view, end))
 
@@ -87,11 +86,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     """
 
     turn_effects = (effects.Prefill, effects.Generate)
-
-    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
-        super().__init__(runtime, owner)
-        self._conversation: Conversation | None = None  # during a turn
-        self._latest: Conversation | None = None  # of this socket; retained, or evicted since
+    _conversation: Conversation | None = None  # during a turn
+    _latest: Conversation | None = None  # of this socket; retained, or evicted since
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -129,15 +125,14 @@ class StreamingHandler(SessionHandler[StreamingMode]):
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation that these messages continue; None if it was evicted."""
-        runtime = self._runtime
-        if is_first and runtime.is_draining:
+        if is_first and self._runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
         if message.clear_kv_cache:
             await self.free_view()
         if self._conversation is None:
             self._use(self._recall(message))
-            await runtime.evict_surplus()
+            await self._runtime.evict_surplus()
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
@@ -196,9 +191,9 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             else:
                 self._latest = None
                 await self.free_view()
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.give_back()
+        if self._lease is not None:
+            self._lease.give_back()
+            self._lease = None
 
     async def free_view(self) -> None:
         self._conversation = None
@@ -228,11 +223,8 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of `/ws/half_duplex`."""
 
     turn_effects = (effects.Generate,)
-
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None) -> None:
-        super().__init__(runtime, owner, lease)
-        self._detector: TurnDetector | None = None
-        self._transcribes = False
+    _detector: TurnDetector | None = None
+    _transcribes = False
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -250,15 +242,12 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
     async def detect(self, effect: effects.DetectorEffect, emit: Emit) -> None:
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
-        if isinstance(effect, effects.Detect):
-            samples = effect.samples
-
-            def detect() -> tuple[events.SpeechEvent, ...]:
-                return detector.detect(check_pcm(samples))
-
-            await emit(events.Detected(await self._threads.run(detect, DETECTION)))
-        else:
+        if not isinstance(effect, effects.Detect):
             await self._threads.run(detector.reset, DETECTION)
+            return
+        samples = effect.samples
+        found = await self._threads.run(lambda: detector.detect(check_pcm(samples)), DETECTION)
+        await emit(events.Detected(found))
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
         if self._is_interrupted:
@@ -282,8 +271,7 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
         return await view.begin(content, voice=voice, config=message.config)
 
     async def _answer(self, segment: events.Segment, emit: Emit) -> None:
-        view = self._view
-        assert view is not None, "the session is prepared"
+        view = self._opened
         await self._call(view.mark())
         before = view.kv_cache_length
         await self._call(view.feed_segment(from_pcm(segment.pcm)))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Final, Protocol
 
@@ -126,20 +125,12 @@ MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Message format and limits of one path.
+    """Message format and limits of one path."""
 
-    Attributes:
-        parse: text to message; raises an `OmniError`.
-        prepare_bytes: longest `prepare`.
-        message_bytes: longest message of any other type.
-        limits: holds the longest audio.
-        write: message to text.
-    """
-
-    parse: Callable[[str], ClientMessage]
-    prepare_bytes: int
-    message_bytes: int
-    limits: LimitSettings = LimitSettings()
+    parse: Callable[[str], ClientMessage]  # raises an `OmniError`
+    prepare_bytes: int  # longest `prepare`
+    message_bytes: int  # longest message of any other type
+    limits: LimitSettings = LimitSettings()  # holds the longest audio
     write: Callable[[ServerMessage], str] = methodcaller("to_json")
 
     @property
@@ -152,10 +143,9 @@ class Endpoint:
         check_audio(message, self.limits)
         return message
 
-    def event_of(
-        self, raw: str | bytes, size_bytes: int, at_s: float
-    ) -> Received[ClientMessage] | Rejected:
+    def event_of(self, raw: str | bytes, size_bytes: int) -> Received[ClientMessage] | Rejected:
         """Return the event of a client's message, `Rejected` if it cannot be used."""
+        at_s = loop_time_s()
         try:
             if isinstance(raw, bytes):
                 raise BinaryMessageError()
@@ -183,15 +173,14 @@ class Inbox:
     def __init__(self, max_events: int, max_bytes: int) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._entries: deque[tuple[Event, int]] = deque()
+        self._entries: asyncio.Queue[tuple[Event, int]] = asyncio.Queue()
         self._size_bytes = 0
         self._is_closed = False
         self._turn = asyncio.Lock()  # fair, so that waiting callers add in order
-        self._arrived = asyncio.Event()
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._entries.qsize()
 
     async def read(self, socket: Socket, endpoint: Endpoint) -> None:
         """Add the client's messages until its socket raises `SocketClosedError`."""
@@ -201,7 +190,7 @@ class Inbox:
                 size_bytes = len(raw)
             else:
                 size_bytes = len(raw.encode())
-            await self.put(endpoint.event_of(raw, size_bytes, loop_time_s()), size_bytes)
+            await self.put(endpoint.event_of(raw, size_bytes), size_bytes)
 
     async def put(self, event: Event, size_bytes: int = 0) -> None:
         """Add an event, waiting while the inbox is full; once closed, drop it."""
@@ -216,10 +205,7 @@ class Inbox:
         self._add(replace(event, at_s=loop_time_s()), 0)
 
     async def get(self) -> Event:
-        while not self._entries:
-            self._arrived.clear()
-            await self._arrived.wait()
-        event, size_bytes = self._entries.popleft()
+        event, size_bytes = await self._entries.get()
         self._size_bytes -= size_bytes
         self._left.set()
         return event
@@ -230,43 +216,32 @@ class Inbox:
         self._left.set()
 
     def _has_room(self, size_bytes: int) -> bool:
-        if not self._entries:
-            return True
         fits = self._size_bytes + size_bytes <= self._max_bytes
-        return fits and len(self._entries) < self._max_events
+        return not len(self) or (fits and len(self) < self._max_events)
 
     def _add(self, event: Event, size_bytes: int) -> None:
         if not self._is_closed:
-            self._entries.append((event, size_bytes))
+            self._entries.put_nowait((event, size_bytes))
             self._size_bytes += size_bytes
-            self._arrived.set()
 
 
+@dataclass(eq=False)
 class Wire:
-    """Sends to a client whose socket may be lost or closed; never raises.
+    """Sends to a client whose socket may be lost or closed; never raises."""
 
-    Attributes:
-        socket: the client's accepted socket.
-        endpoint: message format and limits.
-        is_lost: no more messages can be sent.
-    """
-
-    def __init__(
-        self, socket: Socket, endpoint: Endpoint, unix_time_s: Callable[[], float] = time.time
-    ) -> None:
-        self.socket = socket
-        self.endpoint = endpoint
-        self.is_lost = False
-        self._unix_time_s = unix_time_s
-        self._is_closed = False
-        self._sending: asyncio.Timeout | None = None
+    socket: Socket
+    endpoint: Endpoint
+    unix_time_s: Callable[[], float] = time.time
+    is_lost = False  # no more messages can be sent
+    _is_closed = False
+    _sending: asyncio.Timeout | None = field(default=None, init=False)
 
     async def send(self, message: ServerMessage) -> None:
         """Send a message; a client that does not accept it in time is lost."""
         if self.is_lost:
             return
         if isinstance(message, duplex.Result):
-            message = message.model_copy(update={"server_send_ts": self._unix_time_s()})
+            message = message.model_copy(update={"server_send_ts": self.unix_time_s()})
         try:
             async with asyncio.timeout(SEND_LIMIT_S) as self._sending:
                 try:
@@ -306,11 +281,7 @@ async def end_task(task: asyncio.Task[None]) -> None:
 
 
 async def await_end(task: asyncio.Task[None]) -> None:
-    """Await a task to its end even if the caller is cancelled, once or repeatedly.
-
-    Raises:
-        asyncio.CancelledError: After the task has ended, if the caller was cancelled.
-    """
+    """Await a task to its end even if the caller is cancelled, which is raised afterwards."""
     was_cancelled = False
     while not task.done():
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -56,7 +57,10 @@ def talk(
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         given = read_inputs(audio, video, frames, voice, max_duration_s=max_minutes * 60)
-        _check_writable(out, json_path)
+        for path in (out, json_path):
+            if path is not None and not path.absolute().parent.is_dir():
+                folder = path.absolute().parent
+                _refuse(f"There is no folder {folder} to write {path.name} to.")
         processor = UnifiedProcessor(checkpoint, pt_path=overlay, device=device, seed=seed)
         if threads is not None or processor.model.model.config.model_variant:
             torch.set_num_threads(threads or 1)  # a second one slows toy models down
@@ -82,29 +86,23 @@ def talk(
         _refuse(error.message)
     except OSError as error:
         _refuse(f"{error.filename or out}: {error.strerror}.")
+    _print(rows, NOUNS[mode], summary)
+    length_s = conversation.timeline.duration_s
+    Console().print(f"[bold]{escape(str(out))}[/bold]: {length_s:.1f} s, you left, the model right")
+
+
+def _print(rows: Sequence[Row], noun: str, summary: Mapping[str, Any]) -> None:
     console = Console()
-    console.print(make_table(rows, noun=NOUNS[mode], width=console.width))
-    _print_summary(console, summary, out, conversation.timeline.duration_s)
-
-
-def _print_summary(console: Console, summary: dict[str, Any], out: Path, duration_s: float) -> None:
+    console.print(make_table(rows, noun=noun, width=console.width))
     medians = ", ".join(
-        f"{name} {summary[key]:.0f} ms"
-        for name, key in (("listen", "median_listen_ms"), ("speak", "median_speak_ms"))
-        if summary[key] is not None
+        f"{name} {median_ms:.0f} ms"
+        for name in ("listen", "speak")
+        if (median_ms := summary[f"median_{name}_ms"]) is not None
     )
-    if not summary["rows"]:
-        console.print("No speech was found in the recording, so there was nothing to answer.")
-    else:
+    if rows:
         console.print(f"medians: {medians}; real-time factor {summary['real_time_factor']:.2f}")
-    console.print(f"[bold]{escape(str(out))}[/bold]: {duration_s:.1f} s, you left, the model right")
-
-
-def _check_writable(*paths: Path | None) -> None:
-    """Check the output folders before the model is loaded."""
-    for path in paths:
-        if path is not None and not path.absolute().parent.is_dir():
-            _refuse(f"There is no folder {path.absolute().parent} to write {path.name} to.")
+    else:
+        console.print("No speech was found in the recording, so there was nothing to answer.")
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -31,51 +31,36 @@ from MiniCPMO45.processing.prompts import system_prompt
 
 @dataclass(frozen=True)
 class Row:
-    """One unit, turn or reply; times in milliseconds unless the name says otherwise.
-
-    Attributes:
-        at_s: position in the input, in seconds.
-        action: "listen" or "speak".
-        speech_s: duration of the speech.
-        starts_at_s: when it starts to play; None for silence.
-        prefill_ms: feeding the input.
-        llm_ms: decision and text.
-        tts_ms: speech codes.
-        token2wav_ms: codes to waveform.
-        answer_ms: the last three together, where they overlap and are not timed separately.
-        finalize_ms: closing the unit.
-        kv_tokens: tokens in the cache afterwards.
-    """
+    """One unit, turn or reply."""
 
     index: int
-    at_s: float
-    action: str
+    at_s: float  # position in the input
+    action: str  # "listen" or "speak"
     text: str = ""
     n_tokens: int = 0
     n_speech_tokens: int = 0
     speech_s: float = 0.0
-    starts_at_s: float | None = None
+    starts_at_s: float | None = None  # when it starts to play; None for silence
     prefill_ms: float = 0.0
-    llm_ms: float = 0.0
-    tts_ms: float = 0.0
-    token2wav_ms: float = 0.0
-    answer_ms: float = 0.0
+    llm_ms: float = 0.0  # decision and text
+    tts_ms: float = 0.0  # speech codes
+    token2wav_ms: float = 0.0  # codes to waveform
+    answer_ms: float = 0.0  # the last three where they overlap and are not timed separately
     finalize_ms: float = 0.0
     total_ms: float = 0.0
     end_of_turn: bool = False
-    kv_tokens: int = 0
+    kv_tokens: int = 0  # in the cache afterwards
 
 
 WIDE = 110  # terminal columns for the times of all stages
 
-_COLUMNS = {
-    "read": "prefill_ms",
-    "write": "llm_ms",
-    "codes": "tts_ms",
-    "sound": "token2wav_ms",
-    "answer": "answer_ms",
-    "close": "finalize_ms",
-    "total": "total_ms",
+_STAGES = {
+    "prefill_ms": "read",
+    "llm_ms": "write",
+    "tts_ms": "codes",
+    "token2wav_ms": "sound",
+    "answer_ms": "answer",
+    "finalize_ms": "close",
 }
 
 
@@ -85,21 +70,18 @@ def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
     `noun` names a row, such as "unit"; a terminal below `WIDE` columns shows only totals.
     """
     table = Table(caption="times in milliseconds", header_style="bold", pad_edge=False)
-    table.add_column(noun, justify="right", no_wrap=True)
-    table.add_column("until", justify="right", no_wrap=True)
-    table.add_column("did", no_wrap=True)
-    table.add_column("text", overflow="fold", min_width=20, ratio=1)
-    table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("speech", justify="right", no_wrap=True)
-    shown = {
-        heading: name
-        for heading, name in _COLUMNS.items()
-        if heading == "total" or (width >= WIDE and any(asdict(row)[name] for row in rows))
-    }
-    for heading in shown:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        values, is_spoken = asdict(row), row.action == "speak"
+    all_values = [asdict(row) for row in rows]
+    used = [name for name in _STAGES if any(values[name] for values in all_values)]
+    shown = [*(used if width >= WIDE else ()), "total_ms"]
+    for heading in (noun, "until", "did", "text", "tokens", "speech"):
+        if heading == "text":
+            table.add_column(heading, overflow="fold", min_width=20, ratio=1)
+        else:
+            table.add_column(heading, justify="left" if heading == "did" else "right", no_wrap=True)
+    for name in shown:
+        table.add_column(_STAGES.get(name, "total"), justify="right", no_wrap=True)
+    for row, values in zip(rows, all_values, strict=True):
+        is_spoken = row.action == "speak"
         table.add_row(
             str(row.index),
             f"{row.at_s:.1f} s",
@@ -107,21 +89,21 @@ def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
             row.text.replace("\n", " ") + (" (end of turn)" if row.end_of_turn else ""),
             str(row.n_tokens) if is_spoken else "",
             f"{row.speech_s:.2f} s" if is_spoken else "",
-            *(f"{values[name]:.0f}" for name in shown.values()),
+            *(f"{values[name]:.0f}" for name in shown),
             style=None if is_spoken else "dim",
         )
     return table
 
 
 def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
-    spoken = [row for row in rows if row.action == "speak"]
-    silent = [row for row in rows if row.action != "speak"]
+    spoken_ms = [row.total_ms for row in rows if row.action == "speak"]
+    silent_ms = [row.total_ms for row in rows if row.action != "speak"]
     total_s = sum(row.total_ms for row in rows) / MS_PER_S
     return {
         "rows": len(rows),
-        "spoken": len(spoken),
-        "median_speak_ms": median(row.total_ms for row in spoken) if spoken else None,
-        "median_listen_ms": median(row.total_ms for row in silent) if silent else None,
+        "spoken": len(spoken_ms),
+        "median_speak_ms": median(spoken_ms) if spoken_ms else None,
+        "median_listen_ms": median(silent_ms) if silent_ms else None,
         "speech_s": sum(row.speech_s for row in rows),
         "real_time_factor": total_s / duration_s if duration_s else None,
     }
@@ -166,21 +148,19 @@ class Timeline:
 
 MAX_VOICE_S: Final = 30.0
 PICTURE_SUFFIXES: Final = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
+VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send
+
+Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
+"""Sound and pictures of the user's turn, and the second at which it ended."""
 
 
 @dataclass(frozen=True)
 class TalkInput:
-    """Decoded input of one conversation.
+    """Decoded input of one conversation."""
 
-    Attributes:
-        sound: float32 [T] at 16 kHz.
-        frames: one RGB picture per second, in time order; may be shorter than the sound.
-        voice: float32 [T] at 16 kHz, the voice to speak with; None takes the checkpoint's own.
-    """
-
-    sound: FloatArray
-    frames: tuple[Image.Image, ...]
-    voice: FloatArray | None
+    sound: FloatArray  # [T] at 16 kHz
+    frames: tuple[Image.Image, ...]  # one RGB picture per second; may be shorter than the sound
+    voice: FloatArray | None  # [T] at 16 kHz, to speak with; None takes the checkpoint's own
 
     @property
     def duration_s(self) -> float:
@@ -193,6 +173,21 @@ class TalkInput:
         padded = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
         padded[: len(piece)] = piece
         return padded, list(self.frames[index : index + 1])
+
+    def whole(self) -> Iterator[Turn]:
+        yield self.sound, self.frames, self.duration_s
+
+    def segments(self) -> Iterator[Turn]:
+        """Split the audio into segments of speech, each with the picture shown at its end."""
+        detector = StreamingVAD()
+        padded = np.pad(self.sound, (0, INPUT_SAMPLE_RATE_HZ))  # silence ends the last segment
+        for start in range(0, len(padded), VAD_CHUNK_SAMPLES):
+            ended_at_s = (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
+            shown = min(int(ended_at_s), len(self.frames))
+            frames = self.frames[max(shown - 1, 0) : shown]
+            for event in detector.process(padded[start : start + VAD_CHUNK_SAMPLES]):
+                if isinstance(event, SpeechSegment):
+                    yield event.samples, frames, ended_at_s
 
 
 def read_inputs(
@@ -234,43 +229,26 @@ def _read_folder(folder: Path, *, most: int) -> tuple[Image.Image, ...]:
     return tuple(read_picture(path) for path in names[:most])
 
 
-DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
-VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send
-
-
-Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
-"""Sound and pictures of the user's turn, and the second at which it ended."""
-
 REST_S: Final = 15  # seconds of silence that are fed at the end while the model still speaks
 
 
 @dataclass
 class Conversation:
-    """One conversation with one processor.
-
-    Attributes:
-        system: the system prompt; None takes the mode's own prompt.
-        speaks: replies have sound.
-    """
+    """One conversation with one processor; raises `OmniError` if the model or the input refuses."""
 
     processor: UnifiedProcessor
     given: TalkInput
-    system: str | None
-    speaks: bool
+    system: str | None  # system prompt; None takes the mode's own prompt
+    speaks: bool  # replies have sound
 
     def __post_init__(self) -> None:
         self.timeline = Timeline(self.given.sound)
 
     def hold(self, mode: str) -> Iterator[Row]:
-        """Hold the conversation in a mode; raises `OmniError` if the model or the input refuses."""
+        if mode == "duplex":
+            return self._duplex()
         given = self.given
-        match mode:
-            case "duplex":
-                return self._duplex()
-            case "half_duplex":
-                return self._by_turns(self._segments())
-            case _:
-                return self._by_turns([(given.sound, given.frames, given.duration_s)])
+        return self._by_turns(given.segments() if mode == "half_duplex" else given.whole())
 
     def _duplex(self) -> Iterator[Row]:
         view = self.processor.set_duplex_mode()
@@ -319,7 +297,7 @@ class Conversation:
         view = self.processor.set_half_duplex_mode()
         voice = self.given.voice
         sample = view.context.default_voice if voice is None else voice
-        prompt = system_prompt(DEFAULT_PROMPT_MODE.value, has_voice=sample is not None)
+        prompt = system_prompt(TTSMode.AUDIO_ASSISTANT.value, has_voice=sample is not None)
         content = prompt.parts(sample) if self.system is None else self.system
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
         run_inline(view.begin(content, voice=voice, config=config))
@@ -361,17 +339,3 @@ class Conversation:
             end_of_turn=True,
             kv_tokens=view.kv_cache_length,
         )
-
-    def _segments(self) -> Iterator[Turn]:
-        """Split the audio into segments of speech, each with the picture shown at its end."""
-        detector = StreamingVAD()
-        sound = self.given.sound
-        tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # ends the last segment
-        padded = np.concatenate((sound, tail))
-        for start in range(0, len(padded), VAD_CHUNK_SAMPLES):
-            ended_at_s = (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
-            shown = min(int(ended_at_s), len(self.given.frames))
-            frames = self.given.frames[max(shown - 1, 0) : shown]
-            for event in detector.process(padded[start : start + VAD_CHUNK_SAMPLES]):
-                if isinstance(event, SpeechSegment):
-                    yield event.samples, frames, ended_at_s

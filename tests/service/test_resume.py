@@ -341,7 +341,7 @@ def test_a_session_that_ends_while_detached_frees_its_slot(
         caller = Caller(stage, path)
         await begin(caller)
         caller.cut()
-        await until(lambda: brief.runtime.slots.is_free)
+        await until(lambda: not brief.runtime.slots.owners)
         await until(lambda: idle_count(stage.gateway.pool) == 1)
         after = Caller(stage, f"{path}_2" if path.startswith("/ws") else path)
         await begin(after)

@@ -112,7 +112,7 @@ def hold(worker: RunningWorker, kind: str, at: int | None) -> Awaits:
 
 
 def is_quiet(worker: RunningWorker, tasks: int) -> bool:
-    is_free = not worker.sessions._live and worker.runtime.slots.is_free
+    is_free = not worker.sessions._live and not worker.runtime.slots.owners
     return is_free and worker.tasks() <= tasks
 
 

@@ -25,7 +25,8 @@ from core.errors import (
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
-from core.serving.session_handler import decode_media
+from core.serving.runtime import ThreadPools
+from core.serving.session_handler import SessionThreads
 from core.video import VideoClip
 from tests.unit.media import encode_sound, encode_video, tone
 
@@ -34,6 +35,15 @@ def picture(width: int, height: int) -> ImageContent:
     out = io.BytesIO()
     Image.new("RGB", (width, height), "red").save(out, "PNG")
     return ImageContent(data=base64.b64encode(out.getvalue()).decode())
+
+
+def decode_media(
+    processes: MediaProcesses, items: Sequence[MediaContent], *, is_given_up: bool = False
+) -> list[Media]:
+    threads = SessionThreads(ThreadPools(1), processes)
+    if is_given_up:
+        threads.cancelled.set()
+    return threads.read_media(items)
 
 
 PICTURE = picture(64, 48)
@@ -74,7 +84,7 @@ def pixels(media: Sequence[Media]) -> list[np.ndarray]:
 
 def test_what_comes_back_is_what_would_be_decoded_here(processes: MediaProcesses) -> None:
     items: list[MediaContent] = [PICTURE, FILM, PICTURE]
-    made = decode_media(processes, items, lambda: False)
+    made = decode_media(processes, items)
     assert isinstance(made[0], Image.Image) and isinstance(made[1], VideoClip)
     for ours, theirs in zip(pixels(read_media(items)), pixels(made), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -93,7 +103,7 @@ def test_a_refusal_is_the_same_error_as_here(
     processes: MediaProcesses, item: MediaContent, error: type[PictureError], told: str
 ) -> None:
     with pytest.raises(error, match=told) as caught:
-        decode_media(processes, [item], lambda: False)
+        decode_media(processes, [item])
     assert type(caught.value) is error
 
 
@@ -108,7 +118,7 @@ def test_a_spare_that_cannot_be_started_takes_no_answer_away(
         return left.pop()(*args, **kwargs)
 
     monkeypatch.setattr(subprocess, "Popen", start_once)
-    made = decode_media(MediaProcesses(keeps_spare=True), [PICTURE], lambda: False)
+    made = decode_media(MediaProcesses(keeps_spare=True), [PICTURE])
     assert [type(each) for each in made] == [Image.Image]
 
 
@@ -136,7 +146,7 @@ def test_a_session_that_is_given_up_waits_for_no_decoder(
         raise WorkCancelledError
 
     def decode(is_given_up: bool) -> None:
-        decode_media(alone, [FILM], lambda: is_given_up)
+        decode_media(alone, [FILM], is_given_up=is_given_up)
 
     def occupy() -> None:
         with pytest.raises(WorkCancelledError):

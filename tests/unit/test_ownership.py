@@ -41,7 +41,7 @@ def test_first_come_first_served() -> None:
         assert served == []
         first.give_back()
         await asyncio.gather(*waiting)
-        assert served == list(range(5)) and slots.is_free
+        assert served == list(range(5)) and not slots.owners
 
     asyncio.run(scenario())
 
@@ -68,7 +68,7 @@ def test_a_lease_is_given_back_once() -> None:
         one.give_back()
         assert len(slots.owners) == 1
         two.give_back()
-        assert slots.is_free
+        assert not slots.owners
 
     asyncio.run(scenario())
 
@@ -80,7 +80,7 @@ def test_who_waits_too_long_is_refused_and_leaves_the_line() -> None:
         with pytest.raises(WorkerBusyError):
             await slots.take(owner(), 0.0)
         first.give_back()
-        assert slots.is_free
+        assert not slots.owners
         (await slots.take(owner(), 0.0)).give_back()
 
     asyncio.run(scenario())
@@ -111,7 +111,7 @@ def test_giving_up_in_the_moment_of_being_served_loses_no_slot() -> None:
         first.give_back()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert slots.is_free
+        assert not slots.owners
         (await slots.take(owner("c"), 0.0)).give_back()
 
     asyncio.run(scenario())
@@ -144,7 +144,7 @@ def test_any_order_of_taking_giving_back_and_giving_up(seed: int) -> None:
             await asyncio.sleep(0)
             draw.choice(tasks).cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert slots.is_free
+        assert not slots.owners
         (await slots.take(owner(), 0.0)).give_back()
 
     asyncio.run(scenario())

@@ -143,7 +143,7 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
         made.emitted.clear()
         yield made
         await handler.release()
-        assert not held(handler._prefetch) and runtime.slots.is_free
+        assert not held(handler._prefetch) and not runtime.slots.owners
     finally:
         runtime.close()
 

@@ -26,7 +26,7 @@ def test_a_session_ends_in_order_without_an_engine() -> None:
         runtime.threads.failures = 1  # the device has to be checked
         runtime.engine.close()
         await runtime.end([view], lease)
-        assert runtime.slots.is_free
+        assert not runtime.slots.owners
         assert runtime.progress.error is None, "the device is not what has failed"
         runtime.close()
 
@@ -45,7 +45,7 @@ def test_a_chat_that_a_shutdown_cuts_off_says_so() -> None:
         with pytest.raises(ShuttingDownError):
             await answer
         await handler.release()
-        assert runtime.slots.is_free
+        assert not runtime.slots.owners
         runtime.close()
 
     asyncio.run(scenario())

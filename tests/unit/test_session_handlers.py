@@ -79,7 +79,7 @@ async def bench(backend: FakeBackend, slots: int = 1) -> AsyncIterator[Bench]:
     try:
         yield made
         await made.handler.release()
-        assert runtime.slots.is_free
+        assert not runtime.slots.owners
     finally:
         runtime.close()
 
@@ -226,7 +226,7 @@ def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> 
             assert isinstance(failed.error, GenerationFailedError)
             assert "secret" not in failed.error.message
             await made.do(Rollback(), Retain())
-            assert made.runtime.slots.is_free and len(made.runtime.store) == 0
+            assert not made.runtime.slots.owners and len(made.runtime.store) == 0
 
     asyncio.run(scenario())
 
@@ -292,7 +292,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
             await (await hang(made, backend))
             await made.handler.release()
             runtime, slots = made.runtime, made.runtime.slots
-            assert slots.is_free and runtime.error is None
+            assert not slots.owners and runtime.error is None
             lease = await slots.take(Owner("next", RequestType.CHAT), 0)
             assert await SessionThreads(runtime.threads, None).run(lambda: "works") == "works"
             lease.give_back()
@@ -313,7 +313,7 @@ def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
             work = await hang(made, backend)
             for _ in range(10):
                 await asyncio.sleep(0)
-            assert not work.done() and not made.runtime.slots.is_free
+            assert not work.done() and made.runtime.slots.owners
             assert made.runtime.error is None
             backend.go_on.set()
             await work
@@ -340,7 +340,7 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
             await made.do(FEED)
             await made.handler.release()
             slots = made.runtime.slots
-            assert slots.is_free and slots.capacity == (1 if is_lost else 2)
+            assert not slots.owners and slots.capacity == (1 if is_lost else 2)
             assert made.runtime.error is None, "one slot is left"
             if is_lost:
                 slots.lost = slots.count

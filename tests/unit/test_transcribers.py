@@ -20,6 +20,7 @@ from core.errors import (
     TranscriptionFailedError,
 )
 from core.schemas.worker import ModelFacts, ModelKind
+from core.serving import transcribers
 from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes, FakeTranscriber
 from core.serving.transcribers import (
     ModelTranscriber,
@@ -87,8 +88,10 @@ def test_one_process_answers_every_request_and_is_replaced_when_it_fails(tmp_pat
         whisper.transcribe(SECOND)
 
 
-def test_what_waits_is_bounded_and_the_newest_is_refused() -> None:
-    waiting = Waiting(most=2, most_s=3.0)
+def test_what_waits_is_bounded_and_the_newest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcribers, "WAITING_MAX", 2)
+    monkeypatch.setattr(transcribers, "WAITING_MAX_S", 3.0)
+    waiting = Waiting()
     with waiting.place(SECOND):
         with waiting.place(SECOND), pytest.raises(TranscriberBusyError), waiting.place(SECOND):
             pass

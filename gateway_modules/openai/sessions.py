@@ -33,7 +33,7 @@ from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
 from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Upward, Verdict
+from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
 from gateway_modules.routes.sockets import Handshake, record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
@@ -144,11 +144,9 @@ class EventTraffic(Traffic):
     async def read(self, text: str) -> RawMessage:
         return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
-    async def upward(self, text: str) -> Upward:
+    async def upward(self, text: str) -> str | None:
         """Forward everything, with the audio of named voices added."""
-        if VOICE not in text:
-            return Upward(text)
-        return Upward(await self._voices.run(with_voice, text, self._voices))
+        return await self._voices.run(with_voice, text, self._voices) if VOICE in text else text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         kind = peek_type(text)

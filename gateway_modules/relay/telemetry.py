@@ -22,6 +22,7 @@ from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
+from core.schemas.duplex import Prepared
 from core.schemas.limits import MIB
 from core.schemas.queue import ErrorMessage, RequestType
 from core.schemas.worker import WorkerStatus
@@ -164,9 +165,10 @@ class DiagnosticsFile:
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
         self._recording_id: str | None = None
 
-    def begin(self, recording_session_id: str) -> None:
-        with suppress(InvalidSessionIdError):
-            self._recording_id = check_recording_id(recording_session_id)
+    def begin(self, prepared: Prepared) -> None:
+        if prepared.recording_session_id is not None:
+            with suppress(InvalidSessionIdError):
+                self._recording_id = check_recording_id(prepared.recording_session_id)
 
     async def keep(self, message: str) -> None:
         """Write one message, or drop it."""

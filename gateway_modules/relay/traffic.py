@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, ParamSpec, TypeVar
@@ -67,19 +68,6 @@ class Verdict(StrEnum):
     DROP = "drop"
 
 
-@dataclass(frozen=True)
-class Upward:
-    """The result of inspecting a client's message.
-
-    Attributes:
-        text: Text for the worker; None if nothing is forwarded.
-        warning: Sent to the client after the `prepared` that answers this message.
-    """
-
-    text: str | None
-    warning: errors.OmniError | None = None
-
-
 SendUp = Callable[[str], Awaitable[None]]
 """Sends a message to the worker; a closed socket is not an error."""
 
@@ -92,6 +80,9 @@ class Traffic(ABC):
 
     session_secret: str | None = None
     """Session secret sent with the current turn: that of an earlier socket of the session."""
+
+    warning: errors.OmniError | None = None
+    """Sent to the client after the next `prepared`."""
 
     is_closing = False
     """The client has sent `close`."""
@@ -111,13 +102,13 @@ class Traffic(ABC):
         """
         return
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Inspect the message that was held until a worker was connected."""
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        """Return what is sent to the worker for the message that was held for it."""
         return await self.upward(held)
 
-    async def upward(self, text: str) -> Upward:
-        """Inspect a message to the worker."""
-        return Upward(text)
+    async def upward(self, text: str) -> str | None:
+        """Return what is sent to the worker for a message; None if nothing is."""
+        return text
 
     @abstractmethod
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
@@ -156,14 +147,15 @@ class LiveTraffic(Traffic):
         """Only audio is longer than `SHORT_CHARS` in any script."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
-    async def upward(self, text: str) -> Upward:
+    async def upward(self, text: str) -> str | None:
         if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
             if parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
-                return Upward(None)
-        if self._is_prepared or not names_files(text):
-            return Upward(text)
-        return Upward(*await self._voices.run(name_voices, text, self._voices))
+                return None
+        if not self._is_prepared and names_files(text):
+            text, warning = await self._voices.run(name_voices, text, self._voices)
+            self.warning = warning or self.warning
+        return text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
@@ -172,7 +164,8 @@ class LiveTraffic(Traffic):
             case "prepared":
                 self._is_prepared = True
                 ticket.has_started = True
-                self._begin_diagnostics(text)
+                with suppress(ValidationError):
+                    self._diagnostics.begin(duplex.Prepared.model_validate_json(text))
             case "paused":
                 ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
@@ -180,14 +173,6 @@ class LiveTraffic(Traffic):
             case kind if kind in LAST_TYPES:
                 return Verdict.LAST
         return Verdict.PASS
-
-    def _begin_diagnostics(self, text: str) -> None:
-        try:
-            recording_id = duplex.Prepared.model_validate_json(text).recording_session_id
-        except ValidationError:
-            return
-        if recording_id is not None:
-            self._diagnostics.begin(recording_id)
 
 
 class ParsedTraffic(Traffic, Generic[Result]):
@@ -235,18 +220,16 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
         self.history_hash = self._turn.history_hash if self._turn else ""
         self.session_secret = self._turn.prefill.session_secret if self._turn else None
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return Upward(await self._prefill(is_cache_hit=ticket.is_cache_hit))
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        return await self._prefill(is_cache_hit=ticket.is_cache_hit)
 
-    async def upward(self, text: str) -> Upward:
+    async def upward(self, text: str) -> str | None:
         is_short = size_chars(text) <= SHORT_CHARS
-        kind = peek_type(text) if is_short else OTHER
-        if is_short and kind == "":
-            kind = parse_type(text)
+        kind = peek_type(text) or parse_type(text) if is_short else OTHER
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
         self._is_plain &= kind in TURN_COMMANDS
-        return Upward(text)
+        return text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):
@@ -280,8 +263,8 @@ class ChatTraffic(ParsedTraffic[str]):
             return message.type, None
         return "prefill", with_confined_tts(message, text, self._voices)
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return Upward(self._turn)
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        return self._turn
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match peek_type(text):

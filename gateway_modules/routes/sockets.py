@@ -14,7 +14,6 @@ from core.logging_setup import log_context
 from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas import queue
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
 from gateway_modules.administration import app_of_request
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
@@ -154,7 +153,6 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         client=gateway.access.limited_client(websocket),
         address=gateway.access.client_address(websocket),
         session_secret=shown or new_session_secret(),
-        max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         order=gateway.relay_pool.tickets.read(ticket, session_id, kind),
         tries=timing.connect_tries,
         patience_s=timing.patience_s,

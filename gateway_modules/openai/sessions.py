@@ -12,12 +12,13 @@ import re
 import secrets
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Request, WebSocket
 from pydantic import Field
+from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
 from core import errors
@@ -31,6 +32,7 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
+from gateway_modules.openai.answer import ID_BYTES, Json
 from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
@@ -38,7 +40,12 @@ from gateway_modules.routes.sockets import Handshake, record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
+from gateway_modules.web.messages import (
+    parse_object,
+    peek_type,
+    unless_disconnected,
+    with_strings_of,
+)
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -59,15 +66,13 @@ INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
 OFF: Final = f"WebRTC is not served here: {INSTALL}, or use a WebSocket."
 TIMEOUT_S: Final = 30.0  # of a response, besides the wait in the queue
 PARTS_MAX: Final = 4
-
-Json = dict[str, Any]  # Any: JSON
+PASSED_HEADERS: Final = ("content-type", "retry-after")  # of the WebRTC process's answers
 
 sockets = APIRouter(prefix="/v1")
 calls = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[routes.NeedsKey])
 
 
 SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
-SESSION_ID_BYTES: Final = 12
 
 
 class ExpiresAfter(WireModel):
@@ -166,11 +171,9 @@ class EventTraffic(Traffic):
 def with_voice(text: str, voices: VoiceLibrary) -> str:
     try:
         check_json_shape(text)
-        event = json.loads(text)
-    except (errors.OmniError, ValueError, RecursionError):
+        event = parse_object(text)
+    except errors.OmniError:
         return text  # the worker reports the error
-    if not isinstance(event, dict):
-        return text
     for kind in ("session", "response"):
         settings = event.get(kind)
         if not isinstance(settings, dict):
@@ -233,10 +236,12 @@ async def create_live_session(request: Request, gateway: GatewayHere) -> Respons
 async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
     """End a call; only its owner knows its id."""
     _check_enabled(gateway)
-    answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{quote(call_id, safe='')}")
-    return Response(
-        answer.content, answer.status_code, media_type=answer.headers.get("content-type")
-    )
+    return _passed_on(await _ask(gateway, "DELETE", f"{CALLS_PATH}/{quote(call_id, safe='')}"))
+
+
+def _passed_on(answer: httpx.Response) -> Response:
+    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
+    return Response(answer.content, answer.status_code, headers)
 
 
 def _check_enabled(gateway: Gateway) -> None:
@@ -250,13 +255,7 @@ async def _offer(request: Request) -> tuple[str, Json]:
         sdp, session = (await request.body()).decode("utf-8", "replace"), "{}"
     elif kind == "multipart/form-data":
         async with request.form(max_files=PARTS_MAX, max_fields=PARTS_MAX) as form:
-            parts = {
-                name: part
-                if isinstance(part, str)
-                else (await part.read()).decode(errors="replace")
-                for name, part in form.items()
-            }
-        sdp, session = parts.get("sdp", ""), parts.get("session", "{}")
+            sdp, session = await _part(form.get("sdp", "")), await _part(form.get("session", "{}"))
     else:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
@@ -268,6 +267,10 @@ async def _offer(request: Request) -> tuple[str, Json]:
     if not isinstance(read, dict):
         raise errors.BadRequestError("session: not an object.")
     return sdp, read
+
+
+async def _part(part: UploadFile | str) -> str:
+    return part if isinstance(part, str) else (await part.read()).decode(errors="replace")
 
 
 async def _begin(
@@ -292,14 +295,7 @@ async def _begin(
     )
     answer = await unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
     if answer.status_code != HTTPStatus.OK:
-        retry = answer.headers.get("retry-after")
-        headers = {"Retry-After": retry} if retry else {}
-        return Response(
-            answer.content,
-            answer.status_code,
-            headers,
-            media_type=answer.headers.get("content-type"),
-        )
+        return _passed_on(answer)
     return CallAnswer.model_validate_json(answer.content)
 
 
@@ -323,23 +319,23 @@ async def _ask(
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Create an expiring key for Realtime sessions with given settings."""
     params = parse_body(ClientSecretRequest, await request.body() or b"{}")
-    made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
-    session = session_object(params.session, routes.served_model(gateway), made.expires_at)
-    return JSONResponse({**asdict(made), "session": session})
+    secret, session = _prepared(gateway, params.session, params.expires_after.seconds)
+    return JSONResponse({**secret, "session": session})
 
 
 @calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Create such a key in the format of the protocol's beta."""
     given = parse_body(SessionPatch, await request.body() or b"{}")
-    made = gateway.client_secrets.make(given, SECONDS_USUAL)
-    session = session_object(given, routes.served_model(gateway), made.expires_at)
-    return JSONResponse({**session, "client_secret": asdict(made)})
+    secret, session = _prepared(gateway, given, SECONDS_USUAL)
+    return JSONResponse({**session, "client_secret": secret})
 
 
-def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
-    config = SessionConfig(OutputConfig("")).patched(settings)
-    session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
+def _prepared(gateway: Gateway, settings: SessionPatch, seconds: int) -> tuple[Json, Json]:
+    """Return a new client secret and its session, both as they are sent."""
+    made, session_id = gateway.client_secrets.make(settings, seconds), secrets.token_hex(ID_BYTES)
+    config, model = SessionConfig(OutputConfig("")).patched(settings), routes.served_model(gateway)
+    session = config.wire(f"sess_{session_id}", model, made.expires_at)
     if settings.instructions is None:
         del session["instructions"]  # the worker's default applies
-    return session
+    return asdict(made), session

@@ -11,8 +11,8 @@ import asyncio
 import base64
 import json
 import os
+import struct
 import sys
-from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -64,8 +64,8 @@ class Streamed(ClosingResponse):
         media_type: str = EVENTS,
     ) -> None:
         """`source` is read by the body."""
-        closes, headers = (body.aclose, source.aclose), dict(UNBUFFERED)
-        super().__init__(body, *closes, media_type=media_type, headers=headers)
+        closes = body.aclose, source.aclose
+        super().__init__(body, *closes, media_type=media_type, headers=UNBUFFERED)
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -83,10 +83,8 @@ def server_event(body: Mapping[str, Any]) -> str:
 def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: AudioDecoder) -> str:
     """Encode little-endian float32, mono, 24 kHz to Base64 of a file, or of raw "pcm16". Blocks."""
     samples = b"".join(pieces)
-    if answer_format == "pcm16":
-        content = pcm16(samples)
-    else:
-        content = decoder.encode(samples, *FILES[answer_format])
+    is_raw = answer_format == "pcm16"
+    content = pcm16(samples) if is_raw else decoder.encode(samples, *FILES[answer_format])
     return base64.b64encode(content).decode("ascii")
 
 
@@ -95,13 +93,10 @@ def pcm16(samples: bytes) -> bytes:
 
     The gateway does not import numpy, and pieces of a stream are too short for a process each.
     """
-    floats = array("f", samples)
-    if sys.byteorder == "big":
-        floats.byteswap()
-    integers = array("h", [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in floats])
-    if sys.byteorder == "big":
-        integers.byteswap()
-    return integers.tobytes()
+    count = len(samples) // limits.SAMPLE_BYTES
+    values = struct.unpack(f"<{count}f", samples)
+    integers = [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in values]
+    return struct.pack(f"<{count}h", *integers)
 
 
 ENCODER_MODULE: Final = "core.sound_encoder"
@@ -202,12 +197,16 @@ def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
     return request.to_json()
 
 
+def _usage(fed: int, said: int) -> dict[str, int]:
+    return {"input_tokens": fed, "output_tokens": said, "total_tokens": fed + said}
+
+
 class Speech:
     def __init__(self, params: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
         self.params = params
         self._messages = messages
         self._first = b""
-        self._usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+        self._usage = _usage(0, 0)
 
     async def begin(self) -> None:
         """Wait for the first audio; an error before it is an HTTP status."""
@@ -239,12 +238,12 @@ class Speech:
         async with aclosing(samples):
             if kind == "wav":
                 yield WAV_HEAD
-            if kind in ("pcm", "wav") and speed == 1:
+                kind = "pcm"
+            if kind == "pcm" and speed == 1:
                 async for piece in samples:
                     yield pcm16(piece)
                 return
-            coding = "pcm" if kind == "wav" else kind
-            async with aclosing(encoded(samples, coding, speed)) as parts:
+            async with aclosing(encoded(samples, kind, speed)) as parts:
                 async for part in parts:
                     yield part
 
@@ -257,8 +256,4 @@ class Speech:
                     yield message.audio_data
                 elif isinstance(message, ChatDone):
                     fed, said = message.input_tokens, message.generated_tokens
-                    self._usage = {
-                        "input_tokens": fed,
-                        "output_tokens": said,
-                        "total_tokens": fed + said,
-                    }
+                    self._usage = _usage(fed, said)

@@ -112,12 +112,7 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
 
 
 class Directory(WorkerSet):
-    """The workers of this process, polled by one task each.
-
-    Attributes:
-        is_running: Polling has been started and not stopped.
-        resolve: Resolves names; replaced in tests.
-    """
+    """The workers of this process, polled by one task each."""
 
     def __init__(
         self,
@@ -129,7 +124,7 @@ class Directory(WorkerSet):
         """`listed` is as for `worker_place`; `after_poll` is called after each poll."""
         super().__init__()
         self.is_running = False
-        self.resolve: Resolve = resolve
+        self.resolve: Resolve = resolve  # replaced in tests
         self._probe = probe
         self._after_poll = after_poll
         self._clock = clock
@@ -268,8 +263,8 @@ class Directory(WorkerSet):
                 self._answers[place] = await self.resolve(place.host, place.port)
             except (OSError, UnicodeError) as error:  # the earlier answer remains in use
                 problem = str(error)
-            if problem and problem != self._problems.get(place):
-                LOG.warning("name not looked up", name=place.host, reason=problem)
+                if problem != self._problems.get(place):
+                    LOG.warning("name not looked up", name=place.host, reason=problem)
             self._problems[place] = problem
         self._update()
         self._after_poll()

@@ -173,14 +173,18 @@ class WorkerClient:
         self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
         self._heartbeat_s = heartbeat_s
         self._tls = tls
-        self._transport = transport
         self._connect = connect
-        self._http: httpx.AsyncClient | None = None
+        self._http = httpx.AsyncClient(
+            headers=self._headers,
+            timeout=request_timeout_s,
+            limits=httpx.Limits(),
+            transport=transport,
+            trust_env=False,  # no proxy between our own processes
+            verify=tls or False,  # without TLS there is no certificate
+        )
 
     async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        await self._http.aclose()
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.
@@ -216,8 +220,7 @@ class WorkerClient:
             WorkerLostError: It failed, or the connection to it did.
             WorkerUnreachableError: No connection could be made.
         """
-        secret = {SESSION_SECRET_HEADER: session_secret}
-        limit_s = self._request_timeout_s
+        secret, limit_s = {SESSION_SECRET_HEADER: session_secret}, self._request_timeout_s
         answer = await self._call(worker, "POST", "/chat", limit_s, _blocks(body), secret)
         return _parsed(ChatResponse, *answer)
 
@@ -230,7 +233,7 @@ class WorkerClient:
             OmniError: As for `chat`; also `GenerationFailedError` part-way.
         """
         url = self._url("http", worker, "/transcribe")
-        stream = self._client().stream
+        stream = self._http.stream
         with _our_errors():
             async with stream("POST", url, params=query, content=audio, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
@@ -298,7 +301,7 @@ class WorkerClient:
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
     ) -> WorkerSocket:
-        for attempt in range(1, tries + 1):
+        while True:
             try:
                 return await self._connect(
                     address,
@@ -309,10 +312,10 @@ class WorkerClient:
                     **socket_options(self._tls, self._heartbeat_s),
                 )
             except (OSError, TimeoutError, WebSocketException) as error:
-                if attempt == tries:
+                tries -= 1
+                if tries <= 0:
                     raise errors.WorkerUnreachableError() from error
             await asyncio.sleep(CONNECT_PAUSE_S)
-        raise errors.WorkerUnreachableError()
 
     async def _call(
         self,
@@ -325,31 +328,12 @@ class WorkerClient:
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         headers |= further or {}
+        url = self._url("http", worker, path)
+        sent = self._http.stream(method, url, content=body, headers=headers, extensions=SNI)
         with _our_errors():
-            async with (
-                # httpx limits each read only, not the whole call.
-                asyncio.timeout(timeout_s),
-                self._client().stream(
-                    method,
-                    self._url("http", worker, path),
-                    content=body,
-                    headers=headers,
-                    extensions=SNI,
-                ) as response,
-            ):
+            # httpx limits each read only, not the whole call.
+            async with asyncio.timeout(timeout_s), sent as response:
                 return response.status_code, await _read(response)
-
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                headers=self._headers,
-                timeout=self._request_timeout_s,
-                limits=httpx.Limits(),
-                transport=self._transport,
-                trust_env=False,  # no proxy between our own processes
-                verify=self._tls or False,  # without TLS there is no certificate
-            )
-        return self._http
 
 
 async def _blocks(text: str) -> AsyncIterator[bytes]:

@@ -47,43 +47,28 @@ class Ticket:
     """A request, from entering the queue to releasing its slot at the end of its `with` block.
 
     Created, moved and ended by its pool only.
-
-    Attributes:
-        ticket_id: "q_" and 12 hexadecimal digits.
-        leave: Leaves the queue or releases the slot; idempotent.
-        history_hash: Hash of the history it continues; "" if none.
-        client: Client whose queue quota it uses, if any.
-        owner: Hash of the client's session secret; "" if it has none.
-        order: Sort key in the queue, comparable across gateways; see `ReturnTickets`.
-        position: 1 is next; 0 means assigned, refused or not known yet.
-        assigned: The worker; None while waiting or refused.
-        is_cache_hit: The worker should hold exactly the requested history.
-        has_started: The session began, so its duration counts towards the estimates.
-        kept_hash: History in the worker's cache when the slot is released.
-        changed: Set when position, worker or refusal changed.
-        on_end: Called at the end of waiting, in place of `wait`.
     """
 
-    ticket_id: str
+    ticket_id: str  # "q_" and 12 hexadecimal digits
     request_type: RequestType
     session_id: str | None
     enqueued_at: datetime
-    leave: Callable[[Ticket], None]
-    history_hash: str = ""
-    client: str | None = None
-    owner: str = ""
-    order: int = 0
-    position: int = 0
+    leave: Callable[[Ticket], None]  # leaves the queue or releases the slot; idempotent
+    history_hash: str = ""  # of the history it continues; "" if none
+    client: str | None = None  # whose queue quota it uses, if any
+    owner: str = ""  # hash of the client's session secret; "" if it has none
+    order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
+    position: int = 0  # 1 is next; 0 means assigned, refused or not known yet
     estimated_wait_s: float = 0.0
-    assigned: WorkerConnection | None = None
+    assigned: WorkerConnection | None = None  # None while waiting or refused
     started_at: datetime = LONG_AGO
     status: WorkerStatus = WorkerStatus.IDLE
-    is_cache_hit: bool = False
+    is_cache_hit: bool = False  # the worker should hold exactly the requested history
     refusal: OmniError | None = None
-    has_started: bool = False
-    kept_hash: str | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    on_end: Callable[[Ticket], None] | None = None
+    has_started: bool = False  # so that its duration counts towards the estimates
+    kept_hash: str | None = None  # history in the worker's cache when the slot is released
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
+    on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
 
     def __enter__(self) -> Self:
         return self
@@ -329,15 +314,13 @@ class WorkerConnection:
         """
         service = self.service
         service.missed_polls += 1
-        is_over = not self.tasks or service.missed_polls >= MISSES_TO_OFFLINE
-        is_news = False
-        if is_over and not service.is_restarting:
-            was_there = service.status is not WorkerStatus.OFFLINE
-            is_news = service.record_error(reason, self._clock()) or was_there
-        if is_over:
-            service.status = WorkerStatus.OFFLINE
-            service.foreign_sessions = 0
-        return is_news
+        if self.tasks and service.missed_polls < MISSES_TO_OFFLINE:
+            return False
+        was_there = service.status is not WorkerStatus.OFFLINE
+        service.status, service.foreign_sessions = WorkerStatus.OFFLINE, 0
+        if service.is_restarting:
+            return False
+        return service.record_error(reason, self._clock()) or was_there
 
     def mark_offline(self) -> None:
         """Take the worker out of service until it answers again; its sessions continue."""
@@ -360,13 +343,10 @@ class Estimates:
 
     A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
     in between is appended.
-
-    Attributes:
-        held_until_s: Nothing is assigned before this Unix time.
     """
 
     def __init__(self, eta_tracker: EtaTracker) -> None:
-        self.held_until_s = NEVER_S
+        self.held_until_s = NEVER_S  # nothing is assigned before this Unix time
         self._eta_tracker = eta_tracker
         self._made_s = NEVER_S
         self._forecast = Forecast(())

@@ -48,12 +48,7 @@ def new_ticket_id() -> str:
 
 
 class ReturnTickets:
-    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal.
-
-    Attributes:
-        awaits_returns: Clients of an earlier gateway may still return with their tickets.
-        has_outstanding: Clients may hold valid tickets of this gateway.
-    """
+    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal."""
 
     def __init__(
         self,
@@ -63,8 +58,8 @@ class ReturnTickets:
         awaits_returns: bool = False,
     ) -> None:
         """Without `key` a random one is used, which no other gateway accepts."""
-        self.awaits_returns = awaits_returns
-        self.has_outstanding = False
+        self.awaits_returns = awaits_returns  # clients of an earlier gateway may still return
+        self.has_outstanding = False  # clients may hold valid tickets of this gateway
         self.key = key or secrets.token_bytes(KEY_BYTES)
         self._clock = clock
         self._last = 0
@@ -208,14 +203,8 @@ class WorkerPool:
     ) -> Ticket:
         """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
 
-        Args:
-            request_type: One of `RequestType`, or an older name of one.
-            session_id: Session of the request.
-            history_hash: History a streaming request continues.
-            client: Client whose queue quota the ticket uses.
-            owner: Hash of the client's session secret.
-            order: Position to return to: its worker was lost, or its client reconnected.
-            ticket_id: Ticket id, where another process chose it.
+        `request_type` may be an older name; `order` is a position to return to: its worker was
+        lost, or its client reconnected. For the others see `Ticket`.
 
         Raises:
             QueueFullError: No worker is free and the queue, or the client's quota, is full.
@@ -399,15 +388,9 @@ class WorkerPool:
 
 
 def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:
-    return scheduling.QueueItem(
-        ticket_id=ticket.ticket_id,
-        request_type=ticket.request_type,
-        session_id=ticket.session_id,
-        position=ticket.position,
-        estimated_wait_s=ticket.estimated_wait_s,
-        enqueued_at=ticket.enqueued_at,
-        wait_elapsed_s=round(max(0.0, (now - ticket.enqueued_at).total_seconds()), 1),
-    )
+    known = dict(scheduling.TicketInfo.model_validate(ticket))
+    waited_s = max(0.0, (now - ticket.enqueued_at).total_seconds())
+    return scheduling.QueueItem(**known, wait_elapsed_s=round(waited_s, 1))
 
 
 def _running_tasks(

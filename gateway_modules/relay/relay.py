@@ -47,32 +47,20 @@ PATIENCE_S: Final = 30.0  # time for a worker to restart
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a worker.
-
-    Attributes:
-        client: Client whose queue quota the ticket uses.
-        address: The client's address; "" if unknown.
-        session_secret: Proves the ownership of the session.
-        history_hash: Streaming: hash of the history to find in a worker's cache.
-        tries: Number of attempts to connect.
-        patience_s: How long to queue while no worker is alive.
-        order: Position in the queue to return to.
-        query: Further query parameters of the worker's address.
-        last_seq: To resume a session: number of the last message the client received.
-    """
+    """A request for a worker."""
 
     kind: SocketKind
     request_type: queue.RequestType
     session_id: str
-    client: str
-    address: str
+    client: str  # whose queue quota the ticket uses
+    address: str  # the client's; "" if unknown
     session_secret: str
-    history_hash: str = ""
-    tries: int = CONNECT_TRIES
-    patience_s: float = PATIENCE_S
-    order: int | None = None
-    query: Mapping[str, str] = field(default_factory=dict)
-    last_seq: int | None = None
+    history_hash: str = ""  # streaming: of the history to find in a worker's cache
+    tries: int = CONNECT_TRIES  # to connect
+    patience_s: float = PATIENCE_S  # how long to queue while no worker is alive
+    order: int | None = None  # position in the queue to return to
+    query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
+    last_seq: int | None = None  # to resume a session: the last message the client received
     began_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
@@ -84,20 +72,14 @@ class Request:
 
 
 class WorkerLink:
-    """A relay's ticket and worker socket, and the task that serves them until it is cancelled.
-
-    Attributes:
-        last_seq: Last message the client had received when it resumed; None if it never did.
-        is_detached: The client is disconnected, or the worker's socket is being replaced.
-        is_end_expected: The worker may close its socket: that is not a failure.
-    """
+    """A relay's ticket and worker socket, and the task that serves them until it is cancelled."""
 
     def __init__(
         self, relay: Relay, pool: Pool, request: Request, tasks: asyncio.TaskGroup
     ) -> None:
-        self.last_seq = request.last_seq
-        self.is_detached = False
-        self.is_end_expected = False
+        self.last_seq = request.last_seq  # at the latest resumption; None if there was none
+        self.is_detached = False  # the client is away, or the worker's socket is being replaced
+        self.is_end_expected = False  # the worker may close its socket: that is not a failure
         self._relay = relay
         self._pool = pool
         self._request = request

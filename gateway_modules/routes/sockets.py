@@ -63,20 +63,13 @@ async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> Non
 
 @dataclass(frozen=True)
 class Handshake:
-    """Options of a client's connection.
-
-    Attributes:
-        query: Parameters added to the worker's address.
-        deny: Refuses the handshake with an error.
-        traffic: Inspects the messages; None: the default of the socket's kind.
-        first: An event sent to the worker before the client's.
-    """
+    """Options of a client's connection."""
 
     subprotocol: str | None = None
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
     deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted
-    traffic: Traffic | None = None
-    first: str | None = None
+    traffic: Traffic | None = None  # None: the default of the socket's kind
+    first: str | None = None  # an event sent to the worker before the client's
 
 
 NATIVE: Final = Handshake()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from core import errors
@@ -20,6 +19,7 @@ from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_ticket_id
+from gateway_modules.web.limits import happens
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
@@ -105,8 +105,7 @@ class DeskClient:
         self.close_intake()
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
         if self._away is not None:
             self._away.cancel()
         await self.client.close()
@@ -118,10 +117,7 @@ class DeskClient:
 
     async def wait_until_idle(self, limit_s: float) -> bool:
         self._update_idle()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._idle.wait()
-        return self._idle.is_set()
+        return await happens(self._idle, limit_s)
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:
@@ -166,13 +162,7 @@ class DeskClient:
     def leave(self, ticket: Ticket) -> None:
         if self._held.pop(ticket.ticket_id, None) is None:
             return
-        self._link.send(
-            wire.Leave(
-                ticket_id=ticket.ticket_id,
-                has_started=ticket.has_started,
-                kept_hash=ticket.kept_hash,
-            )
-        )
+        self._link.send(wire.Leave.model_validate(ticket))
         if ticket.is_waiting:
             ticket.end_wait(errors.QueueCancelledError())
         self._update_idle()
@@ -223,8 +213,13 @@ class DeskClient:
                 self.longest_wait_s = message.longest_wait_s
                 for ticket_id, order, position, wait_s in message.tickets:
                     self._move(ticket_id, order, position, wait_s)
-            case wire.Assigned():
-                self._assign(message)
+            case wire.Assigned(ticket_id=ticket_id):
+                if (ticket := self._held.get(ticket_id)) is not None:  # else it has left
+                    worker = self.directory.at(message.worker)
+                    assert worker is not None, "a desk names its workers before it assigns them"
+                    ticket.order = message.order
+                    self.tickets.spend(message.order)
+                    ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
             case wire.Refused(ticket_id=ticket_id):
                 ticket = self._held.pop(ticket_id, None)
                 if ticket is not None and ticket.is_waiting:
@@ -242,16 +237,6 @@ class DeskClient:
         ticket.order, ticket.position, ticket.estimated_wait_s = order, position, wait_s
         if has_moved:
             ticket.changed.set()
-
-    def _assign(self, message: wire.Assigned) -> None:
-        ticket = self._held.get(message.ticket_id)
-        if ticket is None:
-            return  # it has left; the desk has not read that yet
-        worker = self.directory.at(message.worker)
-        assert worker is not None, "a desk names its workers before it assigns them"
-        ticket.order = message.order
-        self.tickets.spend(message.order)
-        ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
 
 
 Pool = WorkerPool | DeskClient

@@ -56,10 +56,13 @@ TicketId = Annotated[str, Field(pattern=rf"^q_[0-9a-f]{{{2 * TICKET_BYTES}}}$")]
 Name = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
 
 
-class TicketHeld(WireModel):
+class OfTicket(WireModel):
     model_config = ConfigDict(from_attributes=True)
 
     ticket_id: TicketId
+
+
+class TicketHeld(OfTicket):
     request_type: RequestType
     session_id: Name | None = None
     owner: str = ""
@@ -86,18 +89,16 @@ class Adopt(TicketHeld):
     worker: str
 
 
-class Leave(WireModel):
+class Leave(OfTicket):
     """A request releases its position or its worker."""
 
     type: Literal["leave"] = "leave"
-    ticket_id: TicketId
     has_started: bool = False
     kept_hash: str | None = None
 
 
-class StatusChanged(WireModel):
+class StatusChanged(OfTicket):
     type: Literal["status"] = "status"
-    ticket_id: TicketId
     status: WorkerStatus
 
 
@@ -145,17 +146,15 @@ class Queue(WireModel):
     tickets: list[WaitingTicket]
 
 
-class Assigned(WireModel):
+class Assigned(OfTicket):
     type: Literal["assigned"] = "assigned"
-    ticket_id: TicketId
     order: int
     worker: str
     is_cache_hit: bool
 
 
-class Refused(WireModel):
+class Refused(OfTicket):
     type: Literal["refused"] = "refused"
-    ticket_id: TicketId
     code: ErrorCode
     message: str
 

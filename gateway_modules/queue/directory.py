@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +18,7 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.queue.scheduling import OUT_OF_SERVICE
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
+from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace, worker_place
 
 LOOK_UP_PERIOD_S: Final = 5.0  # the usual TTL of container networks' DNS
@@ -197,10 +197,8 @@ class Directory(WorkerSet):
             must_confirm = not is_current or worker.service.foreign_sessions > 0
             delay_s = poll_delay_s(worker, confirming_s if must_confirm else None)
             confirming_s = confirming_s + delay_s if must_confirm else 0.0
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await wake.wait()
-                    confirming_s = 0.0
+            if await happens(wake, delay_s):
+                confirming_s = 0.0
 
     async def _poll(self, worker: WorkerConnection) -> bool:
         """Poll a worker once; return whether the result was current, that is of this epoch."""

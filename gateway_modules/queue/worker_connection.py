@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
@@ -27,6 +26,7 @@ from gateway_modules.queue.scheduling import (
     ServiceState,
     remaining_s,
 )
+from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
@@ -109,9 +109,7 @@ class Ticket:
             self.changed.clear()
             if on_wait is not None and self.position:
                 await on_wait(self)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(period_s):
-                    await self.changed.wait()
+            await happens(self.changed, period_s)
         if self.refusal is not None:
             raise self.refusal
         return self.worker

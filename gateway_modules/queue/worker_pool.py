@@ -12,7 +12,6 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -33,6 +32,7 @@ from gateway_modules.queue.worker_connection import (
     WorkerConnection,
     utc_now,
 )
+from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
@@ -185,10 +185,7 @@ class WorkerPool:
     async def wait_until_idle(self, limit_s: float) -> bool:
         idle = self._idle = self._idle or asyncio.Event()
         self._update_idle()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await idle.wait()
-        return idle.is_set()
+        return await happens(idle, limit_s)
 
     def enqueue(
         self,

@@ -36,6 +36,7 @@ from gateway_modules.web.client_socket import (
     SocketKind,
     worker_query,
 )
+from gateway_modules.web.limits import happens
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
 from gateway_modules.web.security import hash_of, is_same_secret
 
@@ -195,10 +196,8 @@ class WorkerLink:
         """Wait for the client to resume; False once the worker no longer retains the session."""
         failures = 0
         while failures < CHECK_FAILURES_MAX:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETAINED_CHECK_S):
-                    await self._resumed.wait()
-                    return True
+            if await happens(self._resumed, RETAINED_CHECK_S):
+                return True
             is_retained = await self._pool.client.keeps(worker, self._request.kept)
             failures = 0 if is_retained else failures + 1
         return False

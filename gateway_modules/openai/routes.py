@@ -146,7 +146,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
     # Of the sound of the voice as well.
     clip_id = hash_of(f"{facts}{params}{worker_text}") if is_suggestion else ""
-    if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
+    if is_suggestion and (clip := gateway.clips.get(clip_id)) is not None:
         return Response(clip, media_type=params.media_type)
     messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
     made = Speech(params, messages)

@@ -9,7 +9,6 @@ import base64
 import binascii
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final
@@ -61,32 +60,23 @@ def audio_in(field: str) -> Iterator[None]:
         raise type(error)(f"{field}: {error.message}") from error
 
 
-class Transcripts:
+class Transcripts(dict[str, tuple[int, str]]):
     """Transcripts of spoken responses, in memory, by the unguessable id of their audio."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def keep(self, audio_id: str, text: str) -> int:
         expires_s = int(time.time()) + TRANSCRIPT_LIFE_S
-        self._kept[audio_id] = expires_s, text
-        while len(self._kept) > TRANSCRIPTS_MAX:
-            self._kept.popitem(last=False)
+        self[audio_id] = expires_s, text
+        if len(self) > TRANSCRIPTS_MAX:
+            del self[next(iter(self))]
         return expires_s
 
     def find(self, audio_id: str) -> str | None:
-        expires_s, text = self._kept.get(audio_id, (0, ""))
+        expires_s, text = self.get(audio_id, (0, ""))
         return text if expires_s > time.time() else None
 
 
-class Clips:
+class Clips(dict[str, bytes]):
     """Spoken suggestions, in memory, by an id of all that they depend on."""
-
-    def __init__(self) -> None:
-        self._clips: dict[str, bytes] = {}
-
-    def find(self, clip_id: str) -> bytes | None:
-        return self._clips.get(clip_id)
 
     async def kept(
         self, clip_id: str, body: AsyncGenerator[str | bytes]
@@ -97,9 +87,9 @@ class Clips:
             async for part in body:
                 parts.append(part.encode() if isinstance(part, str) else part)
                 yield part
-        self._clips[clip_id] = b"".join(parts)
-        if len(self._clips) > CLIPS_MAX:
-            del self._clips[next(iter(self._clips))]
+        self[clip_id] = b"".join(parts)
+        if len(self) > CLIPS_MAX:
+            del self[next(iter(self))]
 
 
 def worker_request(

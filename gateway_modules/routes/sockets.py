@@ -14,7 +14,7 @@ from core.logging_setup import log_context
 from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas import queue
-from gateway_modules.administration import app_of_request
+from gateway_modules.administration import APP_OF_REQUEST
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
@@ -83,7 +83,7 @@ async def serve(
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
-                gateway.apps.check(app_of_request(kind.request_type(session_id)))
+                gateway.apps.check(APP_OF_REQUEST[kind.request_type(session_id)])
                 if not gateway.is_open:
                     raise errors.NoWorkerError()
                 params, last_seq = websocket.query_params, None

@@ -45,7 +45,7 @@ from gateway_modules.web.responses import (
     on_error,
     on_invalid_request,
 )
-from gateway_modules.web.server import GatewayServer, server_config
+from gateway_modules.web.server import GatewayConfig, GatewayServer
 from recording.bucket import BucketError
 
 TITLE: Final = "MiniCPM-o live"
@@ -258,7 +258,7 @@ def run(app: FastAPI, settings: Settings, tls: ssl.SSLContext | None) -> None:
     """Serve until a signal, then drain."""
     service = settings.service
     gateway: Gateway = app.state.gateway
-    config = server_config(
+    config = GatewayConfig(
         app,
         service.gateway_host,
         service.gateway_port,

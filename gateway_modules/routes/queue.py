@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -28,6 +28,7 @@ from gateway_modules.queue.scheduling import (
     TicketInfo,
 )
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
@@ -213,10 +214,7 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
-    pool = gateway.pool
-    workers, queue = pool.workers.values(), pool.get_queue_status()
-    counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
-    return view.of(counts.model_copy(update={"fetch": fetch}))
+    return view.of(service_status(gateway.pool, fetch))
 
 
 @pool_router.get("/workers")
@@ -357,9 +355,8 @@ def caches(workers: Iterable[WorkerConnection]) -> CacheList:
     return CacheList(workers=found)
 
 
-def service_status(
-    workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
-) -> ServiceStatus:
+def service_status(pool: WorkerPool, fetch: FetchProgress | None = None) -> ServiceStatus:
+    workers, queue = pool.workers.values(), pool.get_queue_status()
     statuses = Counter(worker.status for worker in workers)
     return ServiceStatus(
         total_workers=len(workers),
@@ -373,9 +370,10 @@ def service_status(
         queue_length=queue.queue_length,
         max_queue_size=queue.max_queue_size,
         running_tasks=queue.running_tasks,
-        is_intake_paused=is_intake_paused,
+        is_intake_paused=pool.is_intake_paused,
         model=loaded_model(workers),
         loading=next(filter(None, map(load_state, workers)), None),
+        fetch=fetch,
     )
 
 

@@ -10,17 +10,14 @@ import functools
 import ipaddress
 import math
 import resource
-import ssl
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
-import uvicorn
-from starlette.types import ASGIApp
 
 from core.addresses import address_of
 from core.errors import RateLimitedError, SessionInUseError
@@ -260,16 +257,6 @@ class ByteLease:
         self.budget.held_bytes -= self.held_bytes
         subtract(self.budget.by_client, self.client, self.held_bytes)
         self.held_bytes = 0
-
-
-class GatewayConfig(uvicorn.Config):
-    # Any: uvicorn's options.
-    def __init__(
-        self, app: ASGIApp, *, connections: Connections, tls: ssl.SSLContext | None, **options: Any
-    ) -> None:
-        super().__init__(app, **options)
-        self.connections = connections
-        self.tls = tls
 
 
 UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have

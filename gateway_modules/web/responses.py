@@ -182,9 +182,9 @@ class WebFiles:
     def __init__(self) -> None:
         self._packed = functools.lru_cache(PACKED_MAX)(_packed_file)
 
-    async def answer(
-        self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
-    ) -> Response:
+    async def answer(self, path: Path, scope: Scope) -> Response:
+        request_headers = Headers(scope=scope)
+        cache_control = IMMUTABLE if is_immutable(scope) else NO_CACHE
         try:
             stat = await asyncio.to_thread(path.stat)
             suffix = path.suffix.lower()
@@ -239,8 +239,7 @@ class StaticFolder(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         found = await super().get_response(path, scope)
         if isinstance(found, FileResponse):
-            kept = IMMUTABLE if is_immutable(scope) else NO_CACHE
-            return await self._files.answer(Path(found.path), Headers(scope=scope), kept)
+            return await self._files.answer(Path(found.path), scope)
         return found
 
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from core.stop_signals import StopSignals
-from gateway_modules.web.limits import BoundedReads, Connections, GatewayConfig, Peer
+from gateway_modules.web.limits import BoundedReads, Connections, Peer
 from gateway_modules.web.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
 SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of one direction of a call
@@ -226,35 +226,36 @@ class GatewayServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
 
-def server_config(
-    app: ASGIApp,
-    host: str,
-    port: int,
-    *,
-    connections: Connections,
-    heartbeat_s: float,
-    tls: ssl.SSLContext | None = None,
-) -> GatewayConfig:
-    """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
-    return GatewayConfig(
-        app,
-        connections=connections,
-        tls=tls,
-        host=host,
-        port=port,
-        backlog=BACKLOG,
-        http=GatewayHttpProtocol,
-        ws=GatewaySocketProtocol,
-        ws_max_size=CHAT_BYTES,
-        ws_ping_interval=heartbeat_s,
-        ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # audio does not compress, and latency would grow
-        proxy_headers=False,  # handled by `AccessPolicy`
-        server_header=False,
-        access_log=False,  # `HttpEdge` logs requests
-        log_config=None,
-        log_level="warning",  # its info lines come with every socket
-        lifespan="on",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
+class GatewayConfig(uvicorn.Config):
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        connections: Connections,
+        heartbeat_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
+        self.connections, self.tls = connections, tls
+        super().__init__(
+            app,
+            host=host,
+            port=port,
+            backlog=BACKLOG,
+            http=GatewayHttpProtocol,
+            ws=GatewaySocketProtocol,
+            ws_max_size=CHAT_BYTES,
+            ws_ping_interval=heartbeat_s,
+            ws_ping_timeout=heartbeat_s,
+            ws_per_message_deflate=False,  # audio does not compress, and latency would grow
+            proxy_headers=False,  # handled by `AccessPolicy`
+            server_header=False,
+            access_log=False,  # `HttpEdge` logs requests
+            log_config=None,
+            log_level="warning",  # its info lines come with every socket
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )

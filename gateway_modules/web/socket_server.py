@@ -20,7 +20,6 @@ from gateway_modules.web.limits import (
     READ_BYTES,
     BoundedReads,
     ByteLease,
-    GatewayConfig,
     TokenBucket,
     peer_of,
 )
@@ -54,7 +53,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     rate-limited; a client that does not read is disconnected.
     """
 
-    config: GatewayConfig
+    config: Any  # the server's `GatewayConfig`, whose module imports this one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._peer = peer_of(transport)

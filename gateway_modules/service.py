@@ -138,7 +138,8 @@ class Gateway:
         return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
 
     async def start(self) -> None:
-        self.relay_pool.hold_for_returns(self.settings.service.gathering_s)
+        if self.role is not Role.DOOR:
+            self.pool.hold_for_returns(self.settings.service.gathering_s)
         await self.relay_pool.start()
 
     async def stop(self) -> None:
@@ -181,15 +182,15 @@ def build_gateway(
 ) -> Gateway:
     """Build the gateway's parts; nothing runs yet.
 
-    `host_names` are further names of this server.
-
     Raises:
         OSError: The administrator's token can be neither read nor written.
         ValueError: A setting is invalid or missing.
     """
     timing, limits, data_dir = timing or Timing(), settings.limits, settings.service.data_dir
     settings = _behind_doors(settings) if role is Role.DESK else settings
-    access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
+    token = settings.security.admin_token
+    shown = token.get_secret_value() if token is not None else ensure_admin_token(data_dir)
+    access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
     voices, eta = _voices(settings, store), EtaStore(store, settings.service)
     connections = Connections(
@@ -289,13 +290,6 @@ async def view_of(connection: HTTPConnection) -> View:
 
 ViewHere = Annotated[View, Depends(view_of)]
 """Dependency of routes: the caller's view."""
-
-
-def _admin_token(settings: Settings) -> str:
-    configured = settings.security.admin_token
-    if configured is not None:
-        return configured.get_secret_value()
-    return ensure_admin_token(settings.service.data_dir)
 
 
 def _behind_doors(settings: Settings) -> Settings:

@@ -12,26 +12,18 @@ from typing import Final
 
 from core import errors
 from core.protocols.events import Event, RawMessage, Rejected
-from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
-from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_ticket_id
+from gateway_modules.queue.worker_pool import ReturnTickets, TicketSource, WorkerPool
 from gateway_modules.web.limits import happens
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
 STOP: Final = RawMessage("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then waiting tickets are refused; the life of a return ticket
-
-
-class DoorTicket(Ticket):
-    send: Callable[[wire.FromDoor], None]
-
-    def update_status(self, status: WorkerStatus) -> None:
-        self.send(wire.StatusChanged(ticket_id=self.ticket_id, status=status))
 
 
 class DoorWorkers(WorkerSet):
@@ -56,7 +48,7 @@ class DoorWorkers(WorkerSet):
             worker.service.missed_polls = state.misses
 
 
-class DeskClient:
+class DeskClient(TicketSource):
     """The pool of a door: requests are queued at the desk.
 
     While the desk is unreachable, new requests are refused and sessions continue; waiting requests
@@ -68,13 +60,11 @@ class DeskClient:
     def __init__(
         self, link: wire.DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
     ) -> None:
-        """`post` queues an event for a session of this door; `client` is closed by `stop`."""
-        self.client = client
-        self.tickets = ReturnTickets()
+        """`post` queues an event for a session of this door."""
+        super().__init__(client, ReturnTickets(), utc_now)
         self.directory = DoorWorkers(link.send)
         self.queue_length = 0
         self.longest_wait_s = 0.0
-        self.is_stopped = False
         self._link = link
         self._post = post
         self._held: dict[str, Ticket] = {}
@@ -93,9 +83,6 @@ class DeskClient:
     @property
     def ready_count(self) -> int:
         return self.directory.ready_count if self.is_connected else 0
-
-    def hold_for_returns(self, hold_s: float) -> None:
-        """No-op: the desk does it."""
 
     async def start(self) -> None:
         run = self._link.run(self._begin, self._handle, self._lose)
@@ -128,36 +115,22 @@ class DeskClient:
     def refresh_estimates(self) -> None:
         """No-op: the desk sends them."""
 
-    def enqueue(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        owner: str = "",
-        order: int | None = None,
-    ) -> Ticket:
-        if order is None or self.is_stopped:
-            self.check_intake(client)
-        ticket = self._made(RequestType(request_type), session_id, client, owner)
-        ticket.history_hash, ticket.order = history_hash or "", order or 0
+    def _enter(self, ticket: Ticket) -> None:
         # A position that was spent here belongs to a request whose worker was lost.
-        is_return = order is not None and not self.tickets.is_spent(order)
-        self._link.send(_entry(ticket, is_return=is_return))
-        return ticket
+        is_return = ticket.order > 0 and not self.tickets.is_spent(ticket.order)
+        self._hold(ticket, is_return=is_return)
 
-    def adopt(
-        self,
-        worker: WorkerConnection,
-        request_type: RequestType,
-        session_id: str | None,
-        owner: str = "",
-    ) -> Ticket:
-        ticket = self._made(request_type, session_id, None, owner)
-        ticket.end_wait(worker)
-        self._link.send(_entry(ticket))
-        return ticket
+    def _occupy(self, ticket: Ticket) -> None:
+        self._hold(ticket)
+
+    def _hold(self, ticket: Ticket, *, is_return: bool = False) -> None:
+        ticket.on_status = self._report_status
+        self._held[ticket.ticket_id] = ticket
+        self._idle.clear()
+        self._link.send(_entry(ticket, is_return=is_return))
+
+    def _report_status(self, ticket: Ticket, status: WorkerStatus) -> None:
+        self._link.send(wire.StatusChanged(ticket_id=ticket.ticket_id, status=status))
 
     def leave(self, ticket: Ticket) -> None:
         if self._held.pop(ticket.ticket_id, None) is None:
@@ -166,16 +139,6 @@ class DeskClient:
         if ticket.is_waiting:
             ticket.end_wait(errors.QueueCancelledError())
         self._update_idle()
-
-    def _made(
-        self, request_type: RequestType, session_id: str | None, client: str | None, owner: str
-    ) -> Ticket:
-        name, now = new_ticket_id(), utc_now()
-        ticket = DoorTicket(name, request_type, session_id, now, self.leave, "", client, owner)
-        ticket.send = self._link.send
-        self._held[ticket.ticket_id] = ticket
-        self._idle.clear()
-        return ticket
 
     def _refuse_waiting(self, error: errors.OmniError) -> None:
         for ticket in list(self._held.values()):

@@ -69,6 +69,7 @@ class Ticket:
     kept_hash: str | None = None  # history in the worker's cache when the slot is released
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
     on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
+    on_status: Callable[[Ticket, WorkerStatus], None] | None = None  # called by `update_status`
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +121,8 @@ class Ticket:
 
     def update_status(self, status: WorkerStatus) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
+        if self.on_status is not None:
+            self.on_status(self, status)
         if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
             self.status = status
 

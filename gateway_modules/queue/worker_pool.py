@@ -10,6 +10,7 @@ import asyncio
 import base64
 import hmac
 import secrets
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -113,7 +114,79 @@ def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTicket
     return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), awaits_returns=awaits_returns)
 
 
-class WorkerPool:
+class TicketSource(ABC):
+    """Draws tickets, for requests and for sessions that already run; `stop` closes `client`."""
+
+    def __init__(
+        self, client: WorkerClient, tickets: ReturnTickets, clock: Callable[[], datetime]
+    ) -> None:
+        self.client = client
+        self.tickets = tickets
+        self.is_stopped = False
+        self._clock = clock
+
+    @abstractmethod
+    def check_intake(self, client: str | None) -> None:
+        """Raise the error that `enqueue` would raise for this client now."""
+
+    @abstractmethod
+    def leave(self, ticket: Ticket) -> None:
+        """Leave the queue or release the slot; idempotent."""
+
+    @abstractmethod
+    def _enter(self, ticket: Ticket) -> None:
+        """Queue a new ticket."""
+
+    @abstractmethod
+    def _occupy(self, ticket: Ticket) -> None:
+        """Give a new ticket the slot that its session has."""
+
+    def enqueue(
+        self,
+        request_type: str,
+        session_id: str | None = None,
+        history_hash: str | None = None,
+        *,
+        client: str | None = None,
+        owner: str = "",
+        order: int | None = None,
+        ticket_id: str | None = None,
+    ) -> Ticket:
+        """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
+
+        `request_type` may be an older name; `order` is a position to return to: its worker was
+        lost, or its client reconnected. For the others see `Ticket`.
+
+        Raises:
+            QueueFullError: No worker is free and the queue, or the client's quota, is full.
+            NoWorkerError: Intake is paused, or there is no connection to the queue.
+            ShuttingDownError: The pool was stopped.
+        """
+        if order is None or self.is_stopped:
+            self.check_intake(client)
+        name, kind, now = ticket_id or new_ticket_id(), RequestType(request_type), self._clock()
+        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client, owner)
+        ticket.order = order or 0
+        self._enter(ticket)
+        return ticket
+
+    def adopt(
+        self,
+        worker: WorkerConnection,
+        request_type: RequestType,
+        session_id: str | None,
+        owner: str = "",
+        ticket_id: str | None = None,
+    ) -> Ticket:
+        """Return a ticket for a session that already occupies a worker; see `enqueue`."""
+        name, now = ticket_id or new_ticket_id(), self._clock()
+        ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
+        ticket.end_wait(worker)
+        self._occupy(ticket)
+        return ticket
+
+
+class WorkerPool(TicketSource):
     """Owns the workers, the queue and the wait estimates.
 
     The queue holds at most `max_queue_size` requests; one more is refused with `QueueFullError`.
@@ -133,16 +206,12 @@ class WorkerPool:
     ) -> None:
         """All workers are offline until `start` begins to poll them.
 
-        `stop` closes `client`; `max_waiting_per_client` 0 is no limit. ValueError for an invalid or
-        duplicate address.
+        `max_waiting_per_client` 0 is no limit. ValueError for an invalid or duplicate address.
         """
-        self.client = client or WorkerClient()
-        self.tickets = tickets or ReturnTickets(clock=clock)
+        super().__init__(client or WorkerClient(), tickets or ReturnTickets(clock=clock), clock)
         self.max_queue_size = max_queue_size
         self.eta_tracker = eta_tracker or EtaTracker()
         self.is_intake_paused = False
-        self.is_stopped = False
-        self._clock = clock
         self._queue: OrderedDict[str, Ticket] = OrderedDict()
         self._max_waiting_per_client = max_waiting_per_client
         self._estimates = Estimates(self.eta_tracker)
@@ -187,77 +256,32 @@ class WorkerPool:
         self._update_idle()
         return await happens(idle, limit_s)
 
-    def enqueue(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        owner: str = "",
-        order: int | None = None,
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
-
-        `request_type` may be an older name; `order` is a position to return to: its worker was
-        lost, or its client reconnected. For the others see `Ticket`.
-
-        Raises:
-            QueueFullError: No worker is free and the queue, or the client's quota, is full.
-            NoWorkerError: Intake is paused.
-            ShuttingDownError: The pool was stopped.
-        """
-        kind = RequestType(request_type)
-        if order is None or self.is_stopped:
-            self.check_intake(client)
-        name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client, owner)
-        ticket.order = self.tickets.draw() if order is None else order
-        is_last = self._insert(ticket)
-        self._dispatch_next()
-        if ticket.is_waiting:
-            now_s = now.timestamp()
-            is_known = self._estimates.is_fresh(now_s)
-            self.refresh_estimates(is_forced=not is_last)
-            if is_known and is_last:
-                self._estimates.add(ticket, now_s)
-        return ticket
-
-    def _insert(self, ticket: Ticket) -> bool:
+    def _enter(self, ticket: Ticket) -> None:
+        ticket.order = ticket.order or self.tickets.draw()
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
         ticket.position = len(self._queue)
         if not is_last:
             self._queue = OrderedDict(sorted(self._queue.items(), key=lambda item: item[1].order))
             self._renumber()
-        return is_last
+        self._dispatch_next()
+        if ticket.is_waiting:
+            now_s = ticket.enqueued_at.timestamp()
+            is_known = self._estimates.is_fresh(now_s)
+            self.refresh_estimates(is_forced=not is_last)
+            if is_known and is_last:
+                self._estimates.add(ticket, now_s)
 
     def _end_hold(self) -> None:
         self.tickets.awaits_returns = False
         self._estimates.held_until_s = NEVER_S
         self._dispatch_next()
 
-    def adopt(
-        self,
-        worker: WorkerConnection,
-        request_type: RequestType,
-        session_id: str | None,
-        owner: str = "",
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Return a ticket for a session that already occupies a worker; see `enqueue`."""
-        name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
-        worker.adopt(ticket)
-        ticket.end_wait(worker)
-        return ticket
+    def _occupy(self, ticket: Ticket) -> None:
+        ticket.worker.adopt(ticket)
 
     def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
-        """Leave the queue or release the slot; idempotent.
-
-        With `is_lost` the process that held the ticket died; the session may still run.
-        """
+        """With `is_lost` the process that held the ticket died; the session may still run."""
         worker = ticket.assigned
         if worker is None:
             self.cancel(ticket.ticket_id)
@@ -286,7 +310,6 @@ class WorkerPool:
         return True
 
     def check_intake(self, client: str | None) -> None:
-        """Raise the error that `enqueue` would raise for this client now."""
         if self.is_stopped:
             raise ShuttingDownError()
         if self.is_intake_paused:

@@ -16,7 +16,7 @@ import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, ParamSpec, TypeVar
@@ -114,6 +114,7 @@ FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+AnyMessage = TypeVar("AnyMessage", bound=WireModel)
 
 # The voice in a checkpoint's folder.
 CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
@@ -124,36 +125,24 @@ HUB_HOME: Final = "HF_HOME"
 USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 
+@dataclass(eq=False)
 class VoiceLibrary:
     """Finds, decodes and stores voices; an LRU cache holds `CACHED_VOICES` of them; thread-safe.
 
     More than `VOICES_MAX` uploads are refused.
     """
 
-    def __init__(
-        self,
-        uploads: Path,
-        store: Store,
-        decoder: AudioDecoder | None = None,
-        *,
-        folders: Sequence[Path] = (),
-        root: Path = Path(),
-        default_voice: Path | None = None,
-        max_bytes: int = UPLOAD_MAX_BYTES,
-        max_duration_s: float = REFERENCE_MAX_S,
-    ) -> None:
-        """`uploads` is the folder of uploaded voices, each at most `max_bytes` long.
+    uploads: Path  # folder of uploaded voices
+    store: Store
+    decoder: AudioDecoder = field(default_factory=AudioDecoder)
+    folders: Sequence[Path] = ()  # whose files clients may name
+    root: Path = Path()  # where relative names begin
+    default_voice: Path | None = None
+    max_bytes: int = UPLOAD_MAX_BYTES  # of an upload
+    max_duration_s: float = REFERENCE_MAX_S
 
-        Clients may name files of `folders`; their relative paths start at `root`.
-        """
-        self.decoder = decoder or AudioDecoder()
-        self._uploads = uploads
-        self._store = store
-        self._folders = [folder.resolve() for folder in folders]
-        self._root = root.resolve()
-        self._default = default_voice
-        self._max_bytes = max_bytes
-        self._max_duration_s = max_duration_s
+    def __post_init__(self) -> None:
+        self._folders = [folder.resolve() for folder in self.folders]
         self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
         self._threads = ThreadPoolExecutor(DECODERS, thread_name_prefix="voices")
 
@@ -181,13 +170,13 @@ class VoiceLibrary:
                 content = base64.b64decode(content, validate=True)
             except ValueError as error:
                 raise AudioError("The audio is not valid Base64.") from error
-        if len(content) > self._max_bytes:
-            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
-        wav = self.decoder.to_wav(content, self._max_duration_s)
+        if len(content) > self.max_bytes:
+            raise TooBigError(f"The file is larger than {self.max_bytes} bytes.")
+        wav = self.decoder.to_wav(content, self.max_duration_s)
         voice_id = str(uuid.uuid4())
         filename = voice_id + WAV_SUFFIX
-        self._uploads.mkdir(parents=True, exist_ok=True)
-        path = self._uploads / filename
+        self.uploads.mkdir(parents=True, exist_ok=True)
+        path = self.uploads / filename
         with ExitStack() as undo:
             undo.callback(path.unlink, missing_ok=True)
             atomic_write(path, wav, is_durable=True)
@@ -201,7 +190,7 @@ class VoiceLibrary:
                 duration_ms=shape.duration_ms,
                 created_at=datetime.now(UTC),
             )
-            with self._store.transaction() as state:
+            with self.store.transaction() as state:
                 state.execute(
                     "INSERT INTO voices VALUES (?, ?)", (voice_id, voice.model_dump_json())
                 )
@@ -210,25 +199,25 @@ class VoiceLibrary:
 
     def get(self, ref_id: str) -> RefAudio | None:
         sql = "SELECT voice FROM voices WHERE id = ?"
-        return next(self._whole(self._store.rows(sql, (ref_id,))), None)
+        return next(self._whole(self.store.rows(sql, (ref_id,))), None)
 
     def list_all(self) -> list[RefAudio]:
         """Return the voices whose file exists, oldest first."""
-        return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
+        return list(self._whole(self.store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
         voice = self.get(ref_id)
-        return self._uploads / voice.filename if voice else None
+        return self.uploads / voice.filename if voice else None
 
     def delete(self, ref_id: str) -> bool:
         voice = self.get(ref_id)
         if voice is None:
             return False
-        with self._store.transaction() as state:
+        with self.store.transaction() as state:
             if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
                 return False
         with suppress(OSError):  # an orphaned file is harmless
-            (self._uploads / voice.filename).unlink()
+            (self.uploads / voice.filename).unlink()
         return True
 
     def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
@@ -238,12 +227,13 @@ class VoiceLibrary:
                 # Not even a manipulated database may name a file elsewhere.
                 name = Path(voice.filename).name
                 is_ours = name == voice.filename == voice.id + WAV_SUFFIX
-                if is_ours and (self._uploads / name).is_file():
+                if is_ours and (self.uploads / name).is_file():
                     yield voice
 
     @property
     def default_path(self) -> Path | None:
-        return self._default if self._default is not None and self._default.is_file() else None
+        path = self.default_voice
+        return path if path is not None and path.is_file() else None
 
     def by_id(self, ref_id: str) -> Audio:
         path = self.get_file_path(ref_id)
@@ -266,7 +256,7 @@ class VoiceLibrary:
     def confined(self, name: str) -> Path | None:
         if not name or "\0" in name:
             return None
-        for base in (self._root, *self._folders):
+        for base in (self.root, *self._folders):
             try:
                 path = (base / name).resolve()
                 is_inside = any(path.is_relative_to(folder) for folder in self._folders)
@@ -287,7 +277,7 @@ class VoiceLibrary:
 
     def _decode(self, path: Path, _changed_ns: int, _size_bytes: int) -> Audio:
         """Decode a file; modification time and size are part of the cache key."""
-        return self.decoder.read(path.read_bytes(), self._max_duration_s)
+        return self.decoder.read(path.read_bytes(), self.max_duration_s)
 
 
 def wav_duration_s(path: Path) -> float | None:
@@ -356,28 +346,21 @@ def name_voices(text: str, voices: VoiceLibrary) -> tuple[str, OmniError | None]
 def with_confined_tts(
     request: chat.ChatRequest | chat.ChatSocketRequest, text: str, voices: VoiceLibrary
 ) -> str:
-    if not request.tts.server_paths:
-        return text
-    changed = request.model_copy(update={"tts": confined(request.tts, voices)})
-    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+    changed = without_paths(request, voices)
+    is_same = changed is request
+    return text if is_same else with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
-def without_paths(prefill: streaming.Prefill, voices: VoiceLibrary) -> streaming.Prefill:
-    parts = {"tts": prefill.tts, "streaming": prefill.streaming}
-    changes = {name: confined(part, voices) for name, part in parts.items() if part is not None}
-    changed = {name: part for name, part in changes.items() if part is not parts[name]}
-    return prefill.model_copy(update=changed) if changed else prefill
-
-
-def confined(
-    part: TTSConfig | streaming.StreamingConfig, voices: VoiceLibrary
-) -> TTSConfig | streaming.StreamingConfig:
-    """Remove the server's paths from a setting; a known voice is replaced by its audio."""
-    paths = {name: None for name in PATHS if dict(part).get(name)}
-    if not paths:
-        return part
-    audio = part.ref_audio_data
-    if not audio and part.ref_audio_path:
-        with suppress(NotFoundError):
-            audio = voices.by_path(part.ref_audio_path).to_base64()
-    return part.model_copy(update={**paths, "ref_audio_data": audio})
+def without_paths(message: AnyMessage, voices: VoiceLibrary) -> AnyMessage:
+    """Remove the server's paths from settings of speech; a known voice is replaced by its audio."""
+    changed: dict[str, object] = {}
+    for name, part in message:
+        if not isinstance(part, TTSConfig | streaming.StreamingConfig):
+            continue
+        if paths := {path: None for path in PATHS if dict(part).get(path)}:
+            audio = part.ref_audio_data
+            if not audio and part.ref_audio_path:
+                with suppress(NotFoundError):
+                    audio = voices.by_path(part.ref_audio_path).to_base64()
+            changed[name] = part.model_copy(update={**paths, "ref_audio_data": audio})
+    return message.model_copy(update=changed) if changed else message

@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
@@ -146,6 +147,7 @@ def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, 
     }
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerClient:
     """Client for all workers of a gateway.
 
@@ -153,34 +155,22 @@ class WorkerClient:
     chat calls would find every worker silent. A reply larger than `REPLY_MAX_BYTES` is refused.
     """
 
-    def __init__(
-        self,
-        *,
-        request_timeout_s: float = 300.0,
-        secret: str | None = None,
-        heartbeat_s: float = PONG_TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        connect: Connect = connect,  # type: ignore[assignment]
-    ) -> None:
-        """Connections are opened on demand.
+    request_timeout_s: float = 300.0  # of one chat call
+    secret: str | None = None  # sent with every call
+    heartbeat_s: float = PONG_TIMEOUT_S  # for a worker's answer to a ping
+    tls: ssl.SSLContext | None = None  # None: plain HTTP
+    transport: httpx.AsyncBaseTransport | None = None  # replaces the network in tests
+    connect: Connect = connect  # type: ignore[assignment]
 
-        `request_timeout_s` limits one chat call, `heartbeat_s` a worker's answer to a ping;
-        `secret` is sent with every call; without `tls` it is plain HTTP; `transport` replaces
-        the network in tests.
-        """
-        self._request_timeout_s = request_timeout_s
-        self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
-        self._heartbeat_s = heartbeat_s
-        self._tls = tls
-        self._connect = connect
+    def __post_init__(self) -> None:
+        self._headers = {WORKER_SECRET_HEADER: self.secret} if self.secret else {}
         self._http = httpx.AsyncClient(
             headers=self._headers,
-            timeout=request_timeout_s,
+            timeout=self.request_timeout_s,
             limits=httpx.Limits(),
-            transport=transport,
+            transport=self.transport,
             trust_env=False,  # no proxy between our own processes
-            verify=tls or False,  # without TLS there is no certificate
+            verify=self.tls or False,  # without TLS there is no certificate
         )
 
     async def close(self) -> None:
@@ -220,7 +210,7 @@ class WorkerClient:
             WorkerLostError: It failed, or the connection to it did.
             WorkerUnreachableError: No connection could be made.
         """
-        secret, limit_s = {SESSION_SECRET_HEADER: session_secret}, self._request_timeout_s
+        secret, limit_s = {SESSION_SECRET_HEADER: session_secret}, self.request_timeout_s
         answer = await self._call(worker, "POST", "/chat", limit_s, _blocks(body), secret)
         return _parsed(ChatResponse, *answer)
 
@@ -292,7 +282,7 @@ class WorkerClient:
                 socket.transport.abort()
 
     def _url(self, scheme: Literal["http", "ws"], worker: WorkerConnection, path: str) -> str:
-        return f"{scheme}{'s' * bool(self._tls)}://{worker.place.netloc}{path}"
+        return f"{scheme}{'s' * bool(self.tls)}://{worker.place.netloc}{path}"
 
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
@@ -303,13 +293,13 @@ class WorkerClient:
     ) -> WorkerSocket:
         while True:
             try:
-                return await self._connect(
+                return await self.connect(
                     address,
                     create_connection=WorkerSocket,
                     additional_headers=headers,
                     max_size=max_bytes,
                     max_queue=WAITING_MESSAGES,
-                    **socket_options(self._tls, self._heartbeat_s),
+                    **socket_options(self.tls, self.heartbeat_s),
                 )
             except (OSError, TimeoutError, WebSocketException) as error:
                 tries -= 1

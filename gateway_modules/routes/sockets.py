@@ -28,30 +28,6 @@ LOGGED_ID_CHARS: Final = 64  # longer ids are refused
 router = APIRouter()
 
 
-@router.websocket("/ws/streaming/{session_id}")
-async def streaming(websocket: WebSocket, session_id: str) -> None:
-    """Turn-based chat whose earlier turns stay in a worker's cache."""
-    await serve(websocket, SocketKind.STREAMING, session_id)
-
-
-@router.websocket("/ws/half_duplex/{session_id}")
-async def half_duplex(websocket: WebSocket, session_id: str) -> None:
-    """Voice chat with turn-taking by the server."""
-    await serve(websocket, SocketKind.HALF_DUPLEX, session_id)
-
-
-@router.websocket("/ws/duplex/{session_id}")
-async def duplex(websocket: WebSocket, session_id: str) -> None:
-    """Full duplex, with pictures or without."""
-    await serve(websocket, SocketKind.DUPLEX, session_id)
-
-
-@router.websocket("/ws/chat")
-async def chat(websocket: WebSocket) -> None:
-    """One request, one reply."""
-    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
-
-
 async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> None:
     """Refuse a client; one that may retry is accepted first, to be sent the reason."""
     with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
@@ -179,3 +155,19 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
 def record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)
+
+
+@router.websocket(SocketKind.CHAT.path)
+async def chat(websocket: WebSocket) -> None:
+    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
+
+
+def _endpoint(kind: SocketKind) -> Callable[[WebSocket, str], Awaitable[None]]:
+    async def endpoint(websocket: WebSocket, session_id: str) -> None:
+        await serve(websocket, kind, session_id)
+
+    return endpoint
+
+
+for _kind in (SocketKind.STREAMING, SocketKind.HALF_DUPLEX, SocketKind.DUPLEX):
+    router.add_api_websocket_route(f"{_kind.path}/{{session_id}}", _endpoint(_kind))

@@ -262,7 +262,7 @@ def only_admins(
 ) -> None:
     """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)
-    security.mark_admin(connection.scope)
+    connection.scope[security.ADMIN_MARK] = True
 
 
 AdminOnly: Final = Depends(only_admins)

@@ -16,6 +16,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -201,19 +202,19 @@ def _usage(fed: int, said: int) -> dict[str, int]:
     return {"input_tokens": fed, "output_tokens": said, "total_tokens": fed + said}
 
 
+@dataclass(eq=False)
 class Speech:
-    def __init__(self, params: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
-        self.params = params
-        self._messages = messages
-        self._first = b""
-        self._usage = _usage(0, 0)
+    params: SpeechRequest
+    messages: AsyncGenerator[ReplyMessage]
+    first: bytes = b""
+    usage: dict[str, int] = field(default_factory=lambda: _usage(0, 0))
 
     async def begin(self) -> None:
         """Wait for the first audio; an error before it is an HTTP status."""
         problem: OmniError = GenerationFailedError("The model generated no speech for this text.")
-        async for message in self._messages:
+        async for message in self.messages:
             if isinstance(message, ChatChunk) and message.audio_data:
-                self._first = message.audio_data
+                self.first = message.audio_data
                 return
             if isinstance(message, ChatDone) and not message.text:
                 problem = BadRequestError("input: nothing in it can be spoken.")
@@ -229,7 +230,7 @@ class Speech:
                 async for part in audio:
                     encoded_part = base64.b64encode(part).decode("ascii")
                     yield server_event({"type": "speech.audio.delta", "audio": encoded_part})
-                yield server_event({"type": "speech.audio.done", "usage": self._usage})
+                yield server_event({"type": "speech.audio.done", "usage": self.usage})
             except OmniError as error:
                 yield server_event(openai_error(error))
 
@@ -249,11 +250,11 @@ class Speech:
 
     async def _samples(self) -> AsyncGenerator[bytes]:
         """Yield the worker's audio: little-endian float32, mono, 24 kHz."""
-        async with aclosing(self._messages):
-            yield self._first
-            async for message in self._messages:
+        async with aclosing(self.messages):
+            yield self.first
+            async for message in self.messages:
                 if isinstance(message, ChatChunk) and message.audio_data:
                     yield message.audio_data
                 elif isinstance(message, ChatDone):
                     fed, said = message.input_tokens, message.generated_tokens
-                    self._usage = _usage(fed, said)
+                    self.usage = _usage(fed, said)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -97,14 +97,11 @@ class LiveSessions:
     def ids_of(self, session_secret: str) -> frozenset[str]:
         return frozenset(one.session_id for one in self.all() if one.request.has(session_secret))
 
-    async def wait_until_empty(self, limit_s: float) -> bool:
-        try:
+    async def wait_until_empty(self, limit_s: float) -> None:
+        with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while self._relays:
                     await self._left.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class DoorLostError(Exception):

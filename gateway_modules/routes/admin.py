@@ -19,7 +19,7 @@ from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere
 from gateway_modules.web.responses import json_answer, problems
-from gateway_modules.web.security import SESSION_AGE_S, mark_admin
+from gateway_modules.web.security import ADMIN_MARK, SESSION_AGE_S
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 from settings.workers import WorkerAddress
@@ -140,7 +140,7 @@ async def login(
     """Exchange the token for an HTTP-only session cookie."""
     access = gateway.access
     access.check_token(body.token.get_secret_value(), access.client_address(request))
-    mark_admin(request.scope)
+    request.scope[ADMIN_MARK] = True
     response.set_cookie(
         access.cookie_name(request),
         access.sessions.begin(),

@@ -49,7 +49,7 @@ from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
-from gateway_modules.web.security import mark_admin, new_session_secret
+from gateway_modules.web.security import ADMIN_MARK, new_session_secret
 from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
@@ -331,6 +331,6 @@ def _own(
         if found.is_owned_by(shown, address):
             return found
         if gateway.access.is_admin(request):
-            mark_admin(request.scope)
+            request.scope[ADMIN_MARK] = True
             return found
     raise NotFoundError("You have no such session: send its secret if it is yours.")

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
@@ -39,8 +40,8 @@ from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.messages import PARTS_MARK
-from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
-from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin, is_same_secret
+from gateway_modules.web.responses import IMMUTABLE_MARK, NO_STORE, content_policy, error_answer
+from gateway_modules.web.security import ADMIN_MARK, SECONDS_PER_MINUTE, is_same_secret
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
@@ -167,7 +168,7 @@ class HttpEdge:
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Immutable files do not count: many people may share an address."""
-        if not is_immutable(scope):
+        if IMMUTABLE_MARK not in scope:
             self._check_rate(connection)
         self._gateway.access.check_host(connection)
         if scope["method"] not in SAFE_METHODS:
@@ -186,7 +187,8 @@ class HttpEdge:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._gateway.metrics.answered(method, route_template(scope), status)
         # The administration page polls every few seconds.
-        is_routine = is_immutable(scope) or (is_of_admin(scope) and method in SAFE_METHODS)
+        is_polled = ADMIN_MARK in scope and method in SAFE_METHODS
+        is_routine = IMMUTABLE_MARK in scope or is_polled
         is_failure = status >= HTTPStatus.BAD_REQUEST
         if scope["path"] not in QUIET_PATHS and (is_failure or not is_routine):
             self._log.info(
@@ -198,7 +200,7 @@ class HttpEdge:
             )
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
-        if not is_of_admin(scope) or scope["method"] in SAFE_METHODS:
+        if ADMIN_MARK not in scope or scope["method"] in SAFE_METHODS:
             return
         address = self._gateway.access.client_address(HTTPConnection(scope))
         is_secret = scope["path"] == LOGIN_PATH
@@ -251,6 +253,7 @@ def limited(
     None for a form, whose bytes mean nothing to that count.
     """
     received = values = 0
+    too_large = partial(HTTPException, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
     async def receive_on() -> Message:
         nonlocal received, values
@@ -260,14 +263,11 @@ def limited(
             received += len(part)
             saw(part)
             if received > limit_bytes:
-                detail = f"The request is longer than {limit_bytes} bytes."
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+                raise too_large(f"The request is longer than {limit_bytes} bytes.")
             lease.add(len(part))
-            if values_max is not None:
-                values += count_values(part)
-                if values > values_max:
-                    detail = f"The request has more than {values_max} values."
-                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            values += count_values(part) if values_max is not None else 0
+            if values_max is not None and values > values_max:
+                raise too_large(f"The request has more than {values_max} values.")
         return message
 
     return receive_on

@@ -24,7 +24,7 @@ from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
-from gateway_modules.web.security import mark_admin
+from gateway_modules.web.security import ADMIN_MARK
 from recording import names
 from recording.folder import is_owner, parse_meta
 from recording.listing import touch_access
@@ -112,7 +112,9 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
     The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
-        mark_admin(request.scope)  # first: attempts on recordings that do not exist are audited
+        request.scope[ADMIN_MARK] = (
+            True  # first: attempts on recordings that do not exist are audited
+        )
         return
     owner = gateway.recordings.read(existing_recording(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):

@@ -58,8 +58,8 @@ class Pages:
         if found is None:
             return scope
         plain = {**scope, "path": f"/static/{scope['path'][found.end() :]}"}
-        is_read = scope["method"] in ("GET", "HEAD")
-        plain[IMMUTABLE_MARK] = is_read and found["version"] == self.version
+        if scope["method"] in ("GET", "HEAD") and found["version"] == self.version:
+            plain[IMMUTABLE_MARK] = True
         return plain
 
     def library_file(self, library: str, name: str) -> Path:

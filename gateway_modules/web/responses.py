@@ -184,7 +184,7 @@ class WebFiles:
 
     async def answer(self, path: Path, scope: Scope) -> Response:
         request_headers = Headers(scope=scope)
-        cache_control = IMMUTABLE if is_immutable(scope) else NO_CACHE
+        cache_control = IMMUTABLE if IMMUTABLE_MARK in scope else NO_CACHE
         try:
             stat = await asyncio.to_thread(path.stat)
             suffix = path.suffix.lower()
@@ -248,7 +248,7 @@ def json_answer(answer: BaseModel, request_headers: Headers) -> Response:
     body = answer.model_dump_json().encode()
     headers = {"Cache-Control": NO_STORE, "Vary": "Accept-Encoding"}
     if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
-        body = _compressed(body)
+        body = gzip.compress(body, LEVEL, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
@@ -263,11 +263,7 @@ def accepts_gzip(request_headers: Headers) -> bool:
 
 
 def _packed_file(path: Path, _changed_ns: int, _size_bytes: int) -> bytes:
-    return _compressed(path.read_bytes())
-
-
-def _compressed(body: bytes) -> bytes:
-    return gzip.compress(body, LEVEL, mtime=0)
+    return gzip.compress(path.read_bytes(), LEVEL, mtime=0)
 
 
 def content_policy(media_origin: str = "") -> str:
@@ -287,7 +283,3 @@ def content_policy(media_origin: str = "") -> str:
         "style-src 'self'",
     )
     return "; ".join(rules)
-
-
-def is_immutable(scope: Scope) -> bool:
-    return bool(scope.get(IMMUTABLE_MARK, False))

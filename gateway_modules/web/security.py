@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 from starlette.requests import HTTPConnection
-from starlette.types import Scope
 
 from core.addresses import LOCAL_NAME, address_of, is_loopback
 from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
@@ -187,14 +186,6 @@ class AccessPolicy:
     def _is_proxy(self, peer: str) -> bool:
         address = address_of(peer)
         return address is not None and any(address in network for network in self._proxies)
-
-
-def mark_admin(scope: Scope) -> None:
-    scope[ADMIN_MARK] = True
-
-
-def is_of_admin(scope: Scope) -> bool:
-    return ADMIN_MARK in scope
 
 
 def origin_key(origin: str) -> str:

@@ -253,11 +253,10 @@ class Forecast:
 
     def add(self, duration_s: float) -> float:
         """Add a request; return its estimated wait, s, to a tenth; `least_s` without any slot."""
-        if not self._free_at_s:
-            return round(self._least_s, 1)
-        free_at_s = self._free_at_s[0]
-        heapq.heapreplace(self._free_at_s, free_at_s + duration_s)
-        return round(max(0.0, free_at_s), 1)
+        wait_s = self._least_s
+        if self._free_at_s:
+            wait_s = heapq.heapreplace(self._free_at_s, self._free_at_s[0] + duration_s)
+        return round(max(0.0, wait_s), 1)
 
 
 NEVER_S = float("-inf")

@@ -7,7 +7,7 @@ Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
@@ -21,8 +21,6 @@ from gateway_modules.queue.scheduling import (
     OUT_OF_SERVICE,
     OVERRUN_FLOOR_S,
     STATUS_OF_REQUEST,
-    EtaTracker,
-    Forecast,
     ServiceState,
     remaining_s,
 )
@@ -34,7 +32,6 @@ UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.
 MISSES_TO_OFFLINE = 3
 LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
-REFRESH_S = 0.25  # between two refreshes of estimates
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -337,45 +334,3 @@ class WorkerConnection:
             dropped = {id(slot) for slot in self._free.slots[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
             self._ordered = None
-
-
-class Estimates:
-    """Estimated wait of each ticket, refreshed at most four times a second.
-
-    A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
-    in between is appended.
-    """
-
-    def __init__(self, eta_tracker: EtaTracker) -> None:
-        self.held_until_s = NEVER_S  # nothing is assigned before this Unix time
-        self._eta_tracker = eta_tracker
-        self._made_s = NEVER_S
-        self._forecast = Forecast(())
-
-    def is_fresh(self, now_s: float) -> bool:
-        return abs(now_s - self._made_s) < REFRESH_S
-
-    def refresh(
-        self,
-        queue: Iterable[Ticket],
-        workers: Collection[WorkerConnection],
-        now_s: float,
-        *,
-        is_forced: bool,
-    ) -> None:
-        if self.is_fresh(now_s) and not is_forced:
-            return
-        eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
-        self._made_s = now_s
-        held_s = max(0.0, self.held_until_s - now_s)
-        free_at_s = [max(held_s, left) for worker in workers for left in worker.occupied_s(eta_s)]
-        if held_s:
-            free_at_s += [held_s] * sum(worker.available_slots for worker in workers)
-        self._forecast = Forecast(free_at_s, held_s)
-        for ticket in queue:
-            ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
-
-    def add(self, ticket: Ticket, now_s: float) -> None:
-        """Estimate the wait of the last ticket; only while `is_fresh`."""
-        wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
-        ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)

@@ -112,9 +112,8 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
     The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
-        request.scope[ADMIN_MARK] = (
-            True  # first: attempts on recordings that do not exist are audited
-        )
+        # Marked before anything else: attempts on recordings that do not exist are audited.
+        request.scope[ADMIN_MARK] = True
         return
     owner = gateway.recordings.read(existing_recording(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):

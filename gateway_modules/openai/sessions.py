@@ -36,7 +36,7 @@ from gateway_modules.openai.answer import ID_BYTES, Json
 from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
-from gateway_modules.routes.sockets import Handshake, record_refusal, serve
+from gateway_modules.routes.sockets import record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
@@ -121,16 +121,18 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
     first = json.dumps({"type": "session.update", "session": session}) if session else None
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
-    handshake = Handshake(
+    is_returning = RESUME_TOKEN in websocket.query_params
+    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
+    await serve(
+        websocket,
+        kind,
+        session_id or generate_session_id(kind.value),
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
         traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
         first=first if kind is SocketKind.REALTIME else None,
     )
-    is_returning = RESUME_TOKEN in websocket.query_params
-    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
-    await serve(websocket, kind, session_id or generate_session_id(kind.value), handshake)
 
 
 async def deny(websocket: WebSocket, error: errors.OmniError) -> None:

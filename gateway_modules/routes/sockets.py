@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -37,23 +38,22 @@ async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> Non
         await websocket.close(int(error.close_code), error.message)
 
 
-@dataclass(frozen=True)
-class Handshake:
-    """Options of a client's connection."""
-
-    subprotocol: str | None = None
-    query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
-    deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted
-    traffic: Traffic | None = None  # None: the default of the socket's kind
-    first: str | None = None  # an event sent to the worker before the client's
-
-
-NATIVE: Final = Handshake()
-
-
 async def serve(
-    websocket: WebSocket, kind: SocketKind, session_id: str, handshake: Handshake = NATIVE
+    websocket: WebSocket,
+    kind: SocketKind,
+    session_id: str,
+    *,
+    subprotocol: str | None = None,
+    query: Mapping[str, str] = MappingProxyType({}),
+    deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted,
+    traffic: Traffic | None = None,
+    first: str | None = None,
 ) -> None:
+    """Serve a client with its own or the usual traffic of its kind.
+
+    `query` is added to the worker's address; `deny` refuses the handshake with an error; `first` is
+    an event sent to the worker before the client's.
+    """
     gateway = gateway_of(websocket)
     client = gateway.access.limited_client(websocket)
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
@@ -70,23 +70,23 @@ async def serve(
                     stack.enter_context(gateway.live.counted(client))
             except errors.OmniError as error:
                 record_refusal(gateway, error)
-                await handshake.deny(websocket, error)
+                await deny(websocket, error)
                 return
-            await websocket.accept(handshake.subprotocol)
+            await websocket.accept(subprotocol)
             lease = gateway.bytes_held.lease(client)
             stack.callback(lease.release)
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
-            traffic = handshake.traffic or _traffic(gateway, kind)
+            traffic = traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, queue.check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
                     await _resume(earlier, request, websocket, last_seq)
                     return
-                query = {**handshake.query, **({queue.RESUMABLE: "1"} if grace_s else {})}
+                query = {**query, **({queue.RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
-                relay = _relay(gateway, wire, traffic, request, handshake.first)
+                relay = _relay(gateway, wire, traffic, request, first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:

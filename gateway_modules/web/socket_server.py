@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from gateway_modules.web.limits import (
     TokenBucket,
     peer_of,
 )
-from gateway_modules.web.messages import PARTS_MARK
 
 # How long data for a client that stopped reading may stay in our buffers.
 LINGER_S: Final = 5.0
@@ -59,7 +59,8 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._peer = peer_of(transport)
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
         self._splitter: frames.FrameSplitter | None = None  # None before the handshake
-        self._message = frames.IncomingText()
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._parts: list[str] = []  # of the current text, which may come in fragments
         self._is_partial = False  # the current message is incomplete
         self._shortcut = frames.Shortcut(self._send_now)
         self._next_bytes = READ_BYTES  # size of the next read
@@ -153,7 +154,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def handle_text(self, event: Frame) -> None:
         if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
-            self._message = frames.IncomingText()
+            self._decoder, self._parts = codecs.getincrementaldecoder("utf-8")(), []
             self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
@@ -172,7 +173,9 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             return
         message: Any = {"type": "websocket.receive"}
         if self.curr_msg_data_type == "text":
-            message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
+            is_long = sum(map(len, self._parts)) > frames.JOINED_CHARS
+            takes_parts = is_long and frames.PARTS_MARK in self.scope
+            message |= {"parts": self._parts} if takes_parts else {"text": "".join(self._parts)}
         else:
             message["bytes"] = b""  # none of our protocols accepts binary messages
         self._shortcut.is_open = False
@@ -202,7 +205,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._is_partial = not frame.fin
         if self.curr_msg_data_type == "text":
             try:
-                self._message.add(bytes(frame.data), is_last=frame.fin)
+                self._parts.append(self._decoder.decode(bytes(frame.data), frame.fin))
             except UnicodeDecodeError:
                 self._refuse(CloseCode.BAD_PAYLOAD, "The text is not UTF-8.")
                 return

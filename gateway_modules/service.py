@@ -30,7 +30,7 @@ from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogT
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
-from gateway_modules.queue.desk_link import DeskHttp, DeskLink
+from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
@@ -242,12 +242,9 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
 
 
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
-"""Dependency of routes: the gateway."""
-
 
 ApiRouter: Final = partial(APIRouter, generate_unique_id_function=attrgetter("name"))
 """Makes a router whose operations in the OpenAPI document are named after their functions."""
-
 
 ADMIN_TOKEN: Final = APIKeyHeader(
     name=security.ADMIN_HEADER,
@@ -266,7 +263,6 @@ def only_admins(
 
 
 AdminOnly: Final = Depends(only_admins)
-"""Restricts a route to administrators."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +285,6 @@ async def view_of(connection: HTTPConnection) -> View:
 
 
 ViewHere = Annotated[View, Depends(view_of)]
-"""Dependency of routes: the caller's view."""
 
 
 def _behind_doors(settings: Settings) -> Settings:
@@ -355,4 +350,4 @@ def _pool(
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
 
-    return DeskClient(DeskLink(settings), client, post)
+    return DeskClient(settings, client, post)

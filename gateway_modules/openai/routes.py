@@ -78,10 +78,7 @@ def shown_key(connection: HTTPConnection) -> str:
 
 
 NeedsKey = Depends(check_key)
-"""Dependency of routes that accept an API key or a client secret."""
-
 NeedsApiKey = Depends(check_api_key)
-"""Dependency of routes that accept an API key only."""
 
 
 PUBLISHED: Final = "minicpm-o-4.5"

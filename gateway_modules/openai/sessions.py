@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Final, Literal
 from urllib.parse import quote
@@ -130,7 +130,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
-        traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
+        traffic=EventTraffic(gateway.voices, sends_queue),
         first=first if kind is SocketKind.REALTIME else None,
     )
 
@@ -143,17 +143,17 @@ async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
     await websocket.send_denial_response(answer)
 
 
+@dataclass(eq=False)
 class EventTraffic(Traffic):
-    def __init__(self, voices: VoiceLibrary, *, sends_queue: bool) -> None:
-        self._voices = voices
-        self._sends_queue = sends_queue
+    voices: VoiceLibrary
+    sends_queue: bool
 
     async def read(self, text: str) -> RawMessage:
         return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> str | None:
         """Forward everything, with the audio of named voices added."""
-        return await self._voices.run(with_voice, text, self._voices) if VOICE in text else text
+        return await self.voices.run(with_voice, text, self.voices) if VOICE in text else text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         kind = peek_type(text)
@@ -167,7 +167,7 @@ class EventTraffic(Traffic):
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(socket_code(message.code), message.message)
-        return message.to_json() if self._sends_queue else None
+        return message.to_json() if self.sends_queue else None
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:

@@ -11,6 +11,8 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from core.errors import AudioError, BadRequestError
@@ -149,14 +151,14 @@ def _returned(outputs: Mapping[int, str]) -> Message:
     return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
 
 
+@dataclass(eq=False)
 class _Content:
-    def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
-        self.strings: dict[str, tuple[str, ...]] = {}
-        self.audio_s = 0.0
-        self._text = text
-        self._voices = voices
-        self._transcripts = transcripts
-        self._name = secrets.token_hex(NAME_BYTES)
+    source: str  # the client's request
+    voices: VoiceLibrary
+    transcripts: Transcripts
+    strings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    audio_s: float = 0.0
+    name: str = field(default_factory=partial(secrets.token_hex, NAME_BYTES))
 
     def text(self, where: str, message: ChatMessage) -> str:
         items = list(self.items(where, message))
@@ -165,7 +167,7 @@ class _Content:
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
     def prompt(self, params: CompletionRequest) -> str:
-        long, text = self._text, params.prompt
+        long, text = self.source, params.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
         if params.json_format is not None and filled != text:
             raise BadRequestError(f"{SCHEMA}: a string in it is longer than {LONG_CHARS}.")
@@ -173,7 +175,7 @@ class _Content:
 
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
         if message.content is None and message.audio is not None:
-            said = self._transcripts.find(message.audio.id)
+            said = self.transcripts.find(message.audio.id)
             if said is None:
                 raise BadRequestError(
                     f"{where}.audio.id: this response is no longer stored; send its text."
@@ -203,7 +205,7 @@ class _Content:
                 field = f"{where}.input_audio.data"
                 file = _decoded(self._parts(audio.data), field)
                 with audio_in(field):
-                    samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                    samples = self.voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
                 pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)
@@ -219,7 +221,7 @@ class _Content:
         return self._kept([data, *others])
 
     def _parts(self, string: str) -> list[str]:
-        text = self._text
+        text = self.source
         return list(text.value(string)) if isinstance(text, LongText) else [string]
 
     def _whole(self, string: str, where: str) -> str:
@@ -229,7 +231,7 @@ class _Content:
         """Return a string of the worker's request, or a placeholder for a long one."""
         if sum(map(len, parts)) <= LONG_CHARS:
             return "".join(parts)
-        name = f"{self._name}-{len(self.strings)}."
+        name = f"{self.name}-{len(self.strings)}."
         self.strings[name] = tuple(parts)
         return name
 

@@ -19,7 +19,13 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
+from core.errors import (
+    NoWorkerError,
+    OmniError,
+    QueueCancelledError,
+    QueueFullError,
+    ShuttingDownError,
+)
 from core.files import ensure_token
 from core.schemas.queue import RequestType
 from gateway_modules.queue import scheduling
@@ -124,6 +130,12 @@ class TicketSource(ABC):
         self.tickets = tickets
         self.is_stopped = False
         self._clock = clock
+        self._idle: asyncio.Event | None = None  # set when the pool is idle
+
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Whether requests wait or are served."""
 
     @abstractmethod
     def check_intake(self, client: str | None) -> None:
@@ -136,6 +148,10 @@ class TicketSource(ABC):
     @abstractmethod
     def _enter(self, ticket: Ticket) -> None:
         """Queue a new ticket."""
+
+    @abstractmethod
+    def _refuse_waiting(self, error: OmniError) -> None:
+        """End the wait of all tickets."""
 
     @abstractmethod
     def _occupy(self, ticket: Ticket) -> None:
@@ -185,6 +201,20 @@ class TicketSource(ABC):
         self._occupy(ticket)
         return ticket
 
+    def close_intake(self) -> None:
+        self.is_stopped = True
+        self._refuse_waiting(ShuttingDownError())
+        self._update_idle()
+
+    async def wait_until_idle(self, limit_s: float) -> bool:
+        idle = self._idle = self._idle or asyncio.Event()
+        self._update_idle()
+        return await happens(idle, limit_s)
+
+    def _update_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.clear() if self.is_busy else self._idle.set()
+
 
 class WorkerPool(TicketSource):
     """Owns the workers, the queue and the wait estimates.
@@ -217,7 +247,6 @@ class WorkerPool(TicketSource):
         self._held_until_s = NEVER_S  # nothing is assigned before this Unix time
         self._estimated_s = NEVER_S  # Unix time of the latest refresh
         self._forecast = Forecast(())
-        self._idle: asyncio.Event | None = None  # set when the pool is idle
         probe = self.client.health
         self.directory = Directory(worker_addresses, probe, self._dispatch_next, clock)
 
@@ -246,17 +275,10 @@ class WorkerPool(TicketSource):
         finally:
             await self.client.close()
 
-    def close_intake(self) -> None:
-        self.is_stopped = True
+    def _refuse_waiting(self, error: OmniError) -> None:
         self.tickets.has_outstanding |= bool(self._queue) or self.tickets.awaits_returns
         while self._queue:
-            self._queue.popitem(last=False)[1].end_wait(ShuttingDownError())
-        self._update_idle()
-
-    async def wait_until_idle(self, limit_s: float) -> bool:
-        idle = self._idle = self._idle or asyncio.Event()
-        self._update_idle()
-        return await happens(idle, limit_s)
+            self._queue.popitem(last=False)[1].end_wait(error)
 
     def _enter(self, ticket: Ticket) -> None:
         ticket.order = ticket.order or self.tickets.draw()
@@ -419,10 +441,9 @@ class WorkerPool(TicketSource):
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)
 
-    def _update_idle(self) -> None:
-        if self._idle is not None:
-            is_busy = self._queue or any(worker.running for worker in self.workers.values())
-            self._idle.clear() if is_busy else self._idle.set()
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._queue) or any(worker.running for worker in self.workers.values())
 
 
 def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:

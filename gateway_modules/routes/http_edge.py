@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -273,26 +274,26 @@ def limited(
     return receive_on
 
 
+@dataclass(frozen=True)
 class DoorsOnly:
-    def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
-        self._app = app
-        self._doors = doors
-        self._secret = secret
+    app: ASGIApp
+    doors: Doors
+    secret: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         shown = HTTPConnection(scope).headers.get(WORKER_SECRET_HEADER, "")
-        is_door = is_same_secret(shown, self._secret)
+        is_door = is_same_secret(shown, self.secret)
         if scope["type"] == "websocket":
             websocket = WebSocket(scope, receive, send)
             if is_door and scope["path"] == DOOR_PATH:
-                await self._doors.serve(websocket)
+                await self.doors.serve(websocket)
             else:
                 await websocket.close()
         elif is_door or scope["path"] in OPEN_PATHS:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         else:
             text = "This is a desk: use one of its doors."
             await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)

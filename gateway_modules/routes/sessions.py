@@ -103,7 +103,6 @@ def existing_recording(recording_id: RecordingId, gateway: GatewayHere) -> str:
 
 
 ExistingId = Annotated[str, Depends(existing_recording)]
-"""Dependency of routes: the id of a recording that exists."""
 
 
 def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
@@ -121,7 +120,6 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
 
 
 OwnerOnly = Depends(only_owner)
-"""Marks a route that only a recording's owner and administrators may use."""
 
 
 @contextmanager

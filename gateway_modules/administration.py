@@ -102,25 +102,22 @@ class AppRegistry:
         return [AppState(**dict(app), enabled=self.is_enabled(name)) for name, app in APPS.items()]
 
 
-@dataclass(frozen=True)
-class EtaStore:
-    store: Store
-    settings: ServiceSettings
+def load_eta(store: Store, settings: ServiceSettings) -> EtaConfig:
+    """Return the configured durations with those that administrators have set since."""
+    given = settings.model_dump(include=set(EtaConfig.model_fields))
+    configured = EtaConfig(**given, ema_alpha=settings.eta_ema_alpha)
+    try:
+        kept = EtaConfig.model_validate(dict(store.rows("SELECT * FROM estimates")))
+    except ValidationError as error:
+        structlog.get_logger("eta").warning("durations unusable", reason=str(error))
+        return configured
+    return configured.model_copy(update=kept.model_dump(exclude_unset=True))
 
-    def load(self) -> EtaConfig:
-        given = self.settings.model_dump(include=set(EtaConfig.model_fields))
-        configured = EtaConfig(**given, ema_alpha=self.settings.eta_ema_alpha)
-        try:
-            kept = EtaConfig.model_validate(dict(self.store.rows("SELECT * FROM estimates")))
-        except ValidationError as error:
-            structlog.get_logger("eta").warning("durations unusable", reason=str(error))
-            return configured
-        return configured.model_copy(update=kept.model_dump(exclude_unset=True))
 
-    def save(self, change: EtaConfig) -> None:
-        given = change.model_dump(exclude_unset=True)
-        with self.store.transaction() as state:
-            state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())
+def save_eta(store: Store, change: EtaConfig) -> None:
+    given = change.model_dump(exclude_unset=True)
+    with store.transaction() as state:
+        state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())
 
 
 ENTRIES_MAX: Final = 10_000  # some 3 MB; the oldest are deleted
@@ -147,26 +144,18 @@ class AuditList(WireModel):
     entries: list[AuditEntry] = Field(description="Newest first.")
 
 
-@dataclass(frozen=True)
-class AuditLog:
-    """Stores the latest `ENTRIES_MAX` entries."""
+def append_entry(store: Store, entry: AuditEntry) -> None:
+    with store.transaction() as state:
+        state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
+        state.execute("DELETE FROM audit WHERE number <= last_insert_rowid() - ?", (ENTRIES_MAX,))
 
-    store: Store
 
-    def append(self, entry: AuditEntry) -> None:
-        with self.store.transaction() as state:
-            state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
-            state.execute(
-                "DELETE FROM audit WHERE number <= last_insert_rowid() - ?", (ENTRIES_MAX,)
-            )
-
-    def newest(self, limit: int) -> list[AuditEntry]:
-        entries: list[AuditEntry] = []
-        sql = "SELECT entry FROM audit ORDER BY number DESC LIMIT ?"
-        for (text,) in self.store.rows(sql, (limit,)):
-            with suppress(ValidationError):
-                entries.append(AuditEntry.model_validate_json(text))
-        return entries
+def newest_entries(store: Store, limit: int) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    for (text,) in store.rows("SELECT entry FROM audit ORDER BY number DESC LIMIT ?", (limit,)):
+        with suppress(ValidationError):
+            entries.append(AuditEntry.model_validate_json(text))
+    return entries
 
 
 @dataclass
@@ -264,57 +253,53 @@ def cursor_at(path: Path, offset: int) -> str:
     return f"{min(offset, _size(path))}-{len(head)}-{binascii.crc32(head):x}"
 
 
-class LogTail:
-    """The programs' log files, read by polling: streams would outlive a drain, and proxies buffer
-    them. A response holds a bounded part, and a cursor that is valid also after a rotation.
+def read_log(data_dir: Path, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
+    """Return the end of a program's log, or the lines after an earlier response's cursor.
+
+    Logs are polled: streams would outlive a drain, and proxies buffer them. A response holds a
+    bounded part, and a cursor that is valid also after a rotation.
+
+    Raises:
+        NotFoundError: There are no logs, or none of this program.
+        BadRequestError: The cursor is invalid.
     """
+    folder = data_dir / LOGS_FOLDER
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    sources = sorted(name for name in names if SOURCE.fullmatch(name))
+    if not sources:
+        raise NotFoundError(
+            "There are no log files: the gateway was not started by the launcher, so it logs "
+            "to the terminal it was started from."
+        )
+    path = folder / f"{source}{SUFFIX}"
+    if source not in sources or path.is_symlink():
+        raise NotFoundError("This program has no log.")
 
-    def __init__(self, data_dir: Path) -> None:
-        self._folder = data_dir / LOGS_FOLDER
+    def part(lines: list[bytes], file: Path, offset: int, **marks: bool) -> LogPart:
+        return LogPart(
+            source=source,
+            sources=sources,
+            lines=[parse_line(line) for line in lines],
+            cursor=cursor_at(file, offset),
+            **{"has_more": bool(lines) and offset < _size(file), **marks},
+        )
 
-    def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
-        """Return the end of a log, or the lines after an earlier response's cursor.
-
-        Raises:
-            NotFoundError: There are no logs, or none of this program.
-            BadRequestError: The cursor is invalid.
-        """
-        names = [path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}")]
-        sources = sorted(name for name in names if SOURCE.fullmatch(name))
-        if not sources:
-            raise NotFoundError(
-                "There are no log files: the gateway was not started by the launcher, so it logs "
-                "to the terminal it was started from."
-            )
-        path = self._folder / f"{source}{SUFFIX}"
-        if source not in sources or path.is_symlink():
-            raise NotFoundError("This program has no log.")
-
-        def part(lines: list[bytes], file: Path, offset: int, **marks: bool) -> LogPart:
-            return LogPart(
-                source=source,
-                sources=sources,
-                lines=[parse_line(line) for line in lines],
-                cursor=cursor_at(file, offset),
-                **{"has_more": bool(lines) and offset < _size(file), **marks},
-            )
-
-        if after is None:
-            lines, offset = _last_lines(path, limit)
-            return part(lines, path, offset)
-        found = CURSOR.fullmatch(after)
-        if found is None:
-            raise BadRequestError("This is not a log cursor.")
-        start, older, lines = int(found[1]), path.with_name(path.name + ROTATED), []
-        if after == cursor_at(path, start):
-            lines, offset = _lines_from(path, start, limit)
-            return part(lines, path, offset)
-        if after == cursor_at(older, start):
-            lines, offset = _lines_from(older, start, limit)
-            if lines and offset < _size(older):  # the rest of the older file follows
-                return part(lines, older, offset, has_more=True)
-        more, offset = _lines_from(path, 0, limit - len(lines))
-        return part(lines + more, path, offset, was_turned_over=True)
+    if after is None:
+        lines, offset = _last_lines(path, limit)
+        return part(lines, path, offset)
+    found = CURSOR.fullmatch(after)
+    if found is None:
+        raise BadRequestError("This is not a log cursor.")
+    start, older, lines = int(found[1]), path.with_name(path.name + ROTATED), []
+    if after == cursor_at(path, start):
+        lines, offset = _lines_from(path, start, limit)
+        return part(lines, path, offset)
+    if after == cursor_at(older, start):
+        lines, offset = _lines_from(older, start, limit)
+        if lines and offset < _size(older):  # the rest of the older file follows
+            return part(lines, older, offset, has_more=True)
+    more, offset = _lines_from(path, 0, limit - len(lines))
+    return part(lines + more, path, offset, was_turned_over=True)
 
 
 def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:

@@ -26,7 +26,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogTail
+from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
@@ -95,7 +95,6 @@ class Gateway:
     apps: AppRegistry
     voices: VoiceLibrary
     presets: PresetLibrary
-    eta: EtaStore
     registry: CollectorRegistry
     metrics: GatewayMetrics
     languages: Languages
@@ -103,8 +102,6 @@ class Gateway:
     store: Store
     recordings: RecordingStore
     cleanup: CleanupSchedule
-    audit: AuditLog
-    logs: LogTail
     trends: Trends | None
     tracing: Tracing | None
     refusals: RefusalLog = field(default_factory=RefusalLog)
@@ -192,7 +189,7 @@ def build_gateway(
     shown = token.get_secret_value() if token is not None else ensure_admin_token(data_dir)
     access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
-    voices, eta = _voices(settings, store), EtaStore(store, settings.service)
+    voices = _voices(settings, store)
     connections = Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
@@ -202,7 +199,7 @@ def build_gateway(
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
     metrics = GatewayMetrics(registry)
-    pool = _pool(role, settings, worker_addresses, eta, live)
+    pool = _pool(role, settings, worker_addresses, store, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
     return Gateway(
@@ -220,7 +217,6 @@ def build_gateway(
         apps=AppRegistry(store),
         voices=voices,
         presets=PresetLibrary(ASSETS / "presets", voices),
-        eta=eta,
         registry=registry,
         metrics=metrics,
         languages=Languages(STATIC / "i18n", settings.service.default_lang),
@@ -228,8 +224,6 @@ def build_gateway(
         store=store,
         recordings=recordings,
         cleanup=CleanupSchedule(clean),
-        audit=AuditLog(store),
-        logs=LogTail(data_dir),
         trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
@@ -326,7 +320,7 @@ def _pool(
     role: Role,
     settings: Settings,
     worker_addresses: Sequence[str],
-    eta: EtaStore,
+    store: Store,
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
@@ -342,7 +336,9 @@ def _pool(
             max_queue_size=service.max_queue_size,
             tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
             max_waiting_per_client=settings.limits.waiting_per_client,
-            eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
+            eta_tracker=EtaTracker(
+                load_eta(store, service), service.eta_ema_alpha, service.eta_ema_min_samples
+            ),
             client=client,
         )
 

@@ -34,7 +34,7 @@ from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.administration import BodyStart, entry_of
+from gateway_modules.administration import BodyStart, append_entry, entry_of
 from gateway_modules.queue.desk_link import DOOR_PATH
 from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
@@ -214,7 +214,7 @@ class HttpEdge:
             status,
         )
         try:
-            await asyncio.to_thread(self._gateway.audit.append, entry)
+            await asyncio.to_thread(append_entry, self._gateway.store, entry)
         except OSError as error:
             self._log.warning("audit not written", action=entry.action, reason=str(error))
 

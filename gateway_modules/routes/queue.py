@@ -18,6 +18,7 @@ from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
+from gateway_modules.administration import save_eta
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.scheduling import (
     DUPLEX_STATUSES,
@@ -295,7 +296,7 @@ async def eta(gateway: GatewayHere) -> EtaStatus:
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
 async def set_eta(change: EtaConfig, gateway: GatewayHere) -> EtaStatus:
     """Change expected durations; omitted ones are unchanged; estimates follow at once."""
-    await asyncio.to_thread(gateway.eta.save, change)
+    await asyncio.to_thread(save_eta, gateway.store, change)
     return gateway.pool.update_eta_config(change)
 
 

@@ -38,17 +38,9 @@ from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSes
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import VoiceLibrary, find_default_voice
+from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
-from gateway_modules.web.limits import (
-    CONNECTIONS_PER_SOCKET,
-    ByteBudget,
-    Connections,
-    RefusalLog,
-    UploadCounts,
-    connection_limit,
-    upload_budget,
-)
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
@@ -88,9 +80,9 @@ class Gateway:
     doors: Doors | None
     desk: DeskHttp | None
     live: LiveSessions
-    connections: Connections
-    bytes_held: ByteBudget
-    bytes_uploaded: ByteBudget
+    connections: client_limits.Connections
+    bytes_held: client_limits.ByteBudget
+    bytes_uploaded: client_limits.ByteBudget
     access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
@@ -104,12 +96,12 @@ class Gateway:
     cleanup: CleanupSchedule
     trends: Trends | None
     tracing: Tracing | None
-    refusals: RefusalLog = field(default_factory=RefusalLog)
+    refusals: client_limits.RefusalLog = field(default_factory=client_limits.RefusalLog)
     transcripts: Transcripts = field(default_factory=Transcripts)
     clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
-    uploads: UploadCounts = field(default_factory=UploadCounts)
+    uploads: client_limits.UploadCounts = field(default_factory=client_limits.UploadCounts)
     web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
@@ -190,11 +182,12 @@ def build_gateway(
     access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
     voices = _voices(settings, store)
-    connections = Connections(
-        connection_limit(limits.max_connections),
-        limits.connections_per_client * CONNECTIONS_PER_SOCKET,
+    connections = client_limits.Connections(
+        client_limits.connection_limit(limits.max_connections),
+        limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET,
         access.limited_peer,
     )
+    uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
@@ -211,8 +204,8 @@ def build_gateway(
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
-        bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
-        bytes_uploaded=upload_budget(limits.recording_upload_bytes, limits.reference_upload_bytes),
+        bytes_held=client_limits.ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
+        bytes_uploaded=client_limits.upload_budget(*uploads),
         access=access,
         apps=AppRegistry(store),
         voices=voices,

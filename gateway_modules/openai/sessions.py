@@ -39,13 +39,8 @@ from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
 from gateway_modules.routes.sockets import record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
+from gateway_modules.web import messages
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import (
-    parse_object,
-    peek_type,
-    unless_disconnected,
-    with_strings_of,
-)
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -149,14 +144,14 @@ class EventTraffic(Traffic):
     sends_queue: bool
 
     async def read(self, text: str) -> RawMessage:
-        return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
+        return RawMessage(AUDIO if messages.peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> str | None:
         """Forward everything, with the audio of named voices added."""
         return await self.voices.run(with_voice, text, self.voices) if VOICE in text else text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        kind = peek_type(text)
+        kind = messages.peek_type(text)
         if kind in STARTS:
             ticket.has_started = True
         code = CODE.search(text) if kind == "error" else None
@@ -173,7 +168,7 @@ class EventTraffic(Traffic):
 def with_voice(text: str, voices: VoiceLibrary) -> str:
     try:
         check_json_shape(text)
-        event = parse_object(text)
+        event = messages.parse_object(text)
     except errors.OmniError:
         return text  # the worker reports the error
     for kind in ("session", "response"):
@@ -190,7 +185,7 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         if sample is not None:
             output |= {"voice": voice, "voice_sample": sample}
             settings["audio"] = audio | {"output": output}
-            return with_strings_of(text, json.dumps(event))
+            return messages.with_strings_of(text, json.dumps(event))
     return text
 
 
@@ -295,7 +290,7 @@ async def _begin(
         key=routes.shown_key(request),
         client=gateway.access.client_address(request),
     )
-    answer = await unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
+    answer = await messages.unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
     if answer.status_code != HTTPStatus.OK:
         return _passed_on(answer)
     return CallAnswer.model_validate_json(answer.content)

@@ -30,17 +30,7 @@ from core.schemas.common import (
     VideoContent,
 )
 from core.tools import call_text, outputs_text
-from gateway_modules.openai.chat_request import (
-    SCHEMA,
-    AudioPart,
-    ChatMessage,
-    CompletionRequest,
-    ImagePart,
-    Part,
-    RefusalPart,
-    TextPart,
-    VideoPart,
-)
+from gateway_modules.openai import chat_request as asked
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
@@ -95,7 +85,7 @@ class Clips(dict[str, bytes]):
 
 
 def worker_request(
-    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+    params: asked.CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[str, float]:
     """Return the JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
     content = _Content(text, voices, transcripts)
@@ -126,7 +116,7 @@ def worker_request(
     return LongText.of(request.to_json(), content.strings), content.audio_s
 
 
-def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
+def _history(params: Sequence[asked.ChatMessage], content: _Content) -> Iterator[Message]:
     calls: list[str] = []
     outputs: dict[int, str] = {}  # by the index of their call
     for index, message in enumerate(params):
@@ -160,20 +150,20 @@ class _Content:
     audio_s: float = 0.0
     name: str = field(default_factory=partial(secrets.token_hex, NAME_BYTES))
 
-    def text(self, where: str, message: ChatMessage) -> str:
+    def text(self, where: str, message: asked.ChatMessage) -> str:
         items = list(self.items(where, message))
         if not all(isinstance(item, TextContent) for item in items):
             raise BadRequestError(f"{where}.content: the output of a tool is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
-    def prompt(self, params: CompletionRequest) -> str:
+    def prompt(self, params: asked.CompletionRequest) -> str:
         long, text = self.source, params.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
         if params.json_format is not None and filled != text:
-            raise BadRequestError(f"{SCHEMA}: a string in it is longer than {LONG_CHARS}.")
+            raise BadRequestError(f"{asked.SCHEMA}: a string in it is longer than {LONG_CHARS}.")
         return _checked(filled, "tools" if params.offer.functions else "response_format")
 
-    def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
+    def items(self, where: str, message: asked.ChatMessage) -> Iterator[ContentItem]:
         if message.content is None and message.audio is not None:
             said = self.transcripts.find(message.audio.id)
             if said is None:
@@ -193,15 +183,15 @@ class _Content:
             made = call_text(call.function.name, self._whole(call.function.arguments, at))
             yield TextContent(text=made)
 
-    def _item(self, where: str, part: Part) -> ContentItem:
+    def _item(self, where: str, part: asked.Part) -> ContentItem:
         match part:
-            case TextPart(text=text) | RefusalPart(refusal=text):
+            case asked.TextPart(text=text) | asked.RefusalPart(refusal=text):
                 return TextContent(text=self._whole(text, f"{where}.text"))
-            case ImagePart(image_url=url):
+            case asked.ImagePart(image_url=url):
                 return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
-            case VideoPart(video_url=url):
+            case asked.VideoPart(video_url=url):
                 return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
-            case AudioPart(input_audio=audio):
+            case asked.AudioPart(input_audio=audio):
                 field = f"{where}.input_audio.data"
                 file = _decoded(self._parts(audio.data), field)
                 with audio_in(field):

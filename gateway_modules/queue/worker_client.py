@@ -31,19 +31,10 @@ from websockets.protocol import OPEN, Event
 
 from core import errors
 from core.schemas import limits
+from core.schemas import worker as wire
 from core.schemas.chat import ChatResponse
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from core.schemas.worker import (
-    WORKER_SECRET_HEADER,
-    ActionResult,
-    KeptSession,
-    StopRequest,
-    TranscriptPassage,
-    TranscriptProblem,
-    WorkerHealth,
-    WorkerStatus,
-)
 from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.messages import FrameSplitter, Shortcut, Text, parts_of, whole_text
@@ -63,9 +54,10 @@ REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 REFUSED_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
+WORKER_BUSY: Final = "The worker is busy. Please try again later."
 HEAD_END: Final = b"\r\n\r\n"  # of the answer to a handshake
-TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
-    TranscriptPassage | TranscriptProblem
+TRANSCRIPT_LINE: Final[TypeAdapter[wire.TranscriptPassage | wire.TranscriptProblem]] = TypeAdapter(
+    wire.TranscriptPassage | wire.TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Reply = TypeVar("Reply", bound=WireModel)
@@ -163,7 +155,7 @@ class WorkerClient:
     connect: Connect = connect  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        self._headers = {WORKER_SECRET_HEADER: self.secret} if self.secret else {}
+        self._headers = {wire.WORKER_SECRET_HEADER: self.secret} if self.secret else {}
         self._http = httpx.AsyncClient(
             headers=self._headers,
             timeout=self.request_timeout_s,
@@ -176,7 +168,7 @@ class WorkerClient:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def health(self, worker: WorkerConnection) -> WorkerHealth:
+    async def health(self, worker: WorkerConnection) -> wire.WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.
 
         Raises:
@@ -191,10 +183,11 @@ class WorkerClient:
             problem = "It refuses the gateway: its security.worker_secret differs."
         if status == HTTPStatus.OK:
             try:
-                return WorkerHealth.model_validate_json(body)
+                return wire.WorkerHealth.model_validate_json(body)
             except ValidationError:
                 problem = "health returned an invalid answer"
-        return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
+        failed = wire.WorkerStatus.ERROR
+        return wire.WorkerHealth(status="error", worker_status=failed, error=problem)
 
     async def chat(
         self, worker: WorkerConnection, body: str, session_secret: str = ""
@@ -216,7 +209,7 @@ class WorkerClient:
 
     async def transcribe(
         self, worker: WorkerConnection, audio: bytes, query: Mapping[str, str]
-    ) -> AsyncGenerator[TranscriptPassage]:
+    ) -> AsyncGenerator[wire.TranscriptPassage]:
         """Yield the passages of a transcript as they arrive; `audio` is float32, mono, 16 kHz.
 
         Raises:
@@ -230,25 +223,25 @@ class WorkerClient:
                     _raise_for_status(answer.status_code, await _read(answer))
                 async for line in answer.aiter_lines():
                     passage = TRANSCRIPT_LINE.validate_json(line)
-                    if isinstance(passage, TranscriptProblem):
+                    if isinstance(passage, wire.TranscriptProblem):
                         raise errors.GenerationFailedError(passage.problem)
                     yield passage
 
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None
-    ) -> ActionResult:
+    ) -> wire.ActionResult:
         """Stop a session's reply, or all replies of a protocol's path."""
-        body = StopRequest(session_id=session_id).model_dump_json().encode()
+        body = wire.StopRequest(session_id=session_id).model_dump_json().encode()
         return await self._act(worker, f"/{path}/stop", body)
 
-    async def keeps(self, worker: WorkerConnection, session: KeptSession) -> bool:
+    async def keeps(self, worker: WorkerConnection, session: wire.KeptSession) -> bool:
         """Whether a worker retains a resumable session; False if it does not answer."""
         try:
             return (await self._act(worker, "/keeps", session.to_json().encode())).success
         except errors.OmniError:
             return False
 
-    async def restart(self, worker: WorkerConnection) -> ActionResult:
+    async def restart(self, worker: WorkerConnection) -> wire.ActionResult:
         """Have its launcher restart it; NotSupervisedError if there is none."""
         return await self._act(worker, "/restart", b"{}")
 
@@ -284,9 +277,9 @@ class WorkerClient:
     def _url(self, scheme: Literal["http", "ws"], worker: WorkerConnection, path: str) -> str:
         return f"{scheme}{'s' * bool(self.tls)}://{worker.place.netloc}{path}"
 
-    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
+    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> wire.ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
-        return _parsed(ActionResult, *answer)
+        return _parsed(wire.ActionResult, *answer)
 
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
@@ -355,7 +348,7 @@ def _raise_for_status(status: int, body: bytes) -> None:
     if status in REFUSED_STATUSES:
         raise refusal_of(status, body)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        raise errors.NoWorkerError("The worker is busy. Please try again later.")
+        raise errors.NoWorkerError(WORKER_BUSY)
     if status != HTTPStatus.OK:
         raise errors.WorkerLostError(f"The worker failed (HTTP {status}).")
 

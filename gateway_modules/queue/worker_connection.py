@@ -15,15 +15,7 @@ from typing import Final, NamedTuple, Self
 from core.errors import OmniError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.scheduling import (
-    DUPLEX_STATUSES,
-    NEVER_S,
-    OUT_OF_SERVICE,
-    OVERRUN_FLOOR_S,
-    STATUS_OF_REQUEST,
-    ServiceState,
-    remaining_s,
-)
+from gateway_modules.queue import scheduling
 from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace
 
@@ -120,7 +112,7 @@ class Ticket:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
         if self.on_status is not None:
             self.on_status(self, status)
-        if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
+        if self.status in scheduling.DUPLEX_STATUSES and status in scheduling.DUPLEX_STATUSES:
             self.status = status
 
 
@@ -141,7 +133,8 @@ class Slot:
 
     @property
     def last_used_s(self) -> float:
-        return self.last_cache_used_at.timestamp() if self.last_cache_used_at else NEVER_S
+        used_at = self.last_cache_used_at
+        return used_at.timestamp() if used_at else scheduling.NEVER_S
 
 
 class FreeSlots(NamedTuple):
@@ -162,7 +155,7 @@ class WorkerConnection:
         self.is_draining = False
         self.has_left = False
         self.slots = [Slot()]
-        self.service = ServiceState()
+        self.service = scheduling.ServiceState()
         self._clock = clock
         self._ordered: FreeSlots | None = None  # see `_free`; None: out of date
 
@@ -173,7 +166,7 @@ class WorkerConnection:
 
     @property
     def status(self) -> WorkerStatus:
-        if self.service.status in OUT_OF_SERVICE:
+        if self.service.status in scheduling.OUT_OF_SERVICE:
             return self.service.status
         task = self.oldest_task
         if task is not None:
@@ -189,12 +182,13 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in OUT_OF_SERVICE and not self.is_silent
+        return self.service.status not in scheduling.OUT_OF_SERVICE and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
         """Missed the latest polls without being offline yet: it may only be busy."""
-        return self.service.missed_polls > 0 and self.service.status not in OUT_OF_SERVICE
+        service = self.service
+        return service.missed_polls > 0 and service.status not in scheduling.OUT_OF_SERVICE
 
     @property
     def tasks(self) -> list[Ticket]:
@@ -238,7 +232,8 @@ class WorkerConnection:
         return self._ordered
 
     def serve(self, ticket: Ticket, slot: Slot) -> None:
-        ticket.started_at, ticket.status = self._clock(), STATUS_OF_REQUEST[ticket.request_type]
+        ticket.started_at = self._clock()
+        ticket.status = scheduling.STATUS_OF_REQUEST[ticket.request_type]
         slot.ticket, self._ordered = ticket, None
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # an assigned worker is in service
@@ -273,10 +268,9 @@ class WorkerConnection:
         if not self.is_in_service:
             return []
         now = self._clock()
-        return [
-            remaining_s(eta_s[task.request_type], (now - task.started_at).total_seconds())
-            for task in self.tasks
-        ] + [OVERRUN_FLOOR_S] * self.service.foreign_sessions
+        ours = [(eta_s[each.request_type], now - each.started_at) for each in self.tasks]
+        left_s = [scheduling.remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
+        return left_s + [scheduling.OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
     def remember(self, slot: Slot, cached_hash: str | None) -> None:
         slot.cached_hash = cached_hash

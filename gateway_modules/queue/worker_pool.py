@@ -19,13 +19,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from core.errors import (
-    NoWorkerError,
-    OmniError,
-    QueueCancelledError,
-    QueueFullError,
-    ShuttingDownError,
-)
+from core import errors
 from core.files import ensure_token
 from core.schemas.queue import RequestType
 from gateway_modules.queue import scheduling
@@ -150,7 +144,7 @@ class TicketSource(ABC):
         """Queue a new ticket."""
 
     @abstractmethod
-    def _refuse_waiting(self, error: OmniError) -> None:
+    def _refuse_waiting(self, error: errors.OmniError) -> None:
         """End the wait of all tickets."""
 
     @abstractmethod
@@ -203,7 +197,7 @@ class TicketSource(ABC):
 
     def close_intake(self) -> None:
         self.is_stopped = True
-        self._refuse_waiting(ShuttingDownError())
+        self._refuse_waiting(errors.ShuttingDownError())
         self._update_idle()
 
     async def wait_until_idle(self, limit_s: float) -> bool:
@@ -275,7 +269,7 @@ class WorkerPool(TicketSource):
         finally:
             await self.client.close()
 
-    def _refuse_waiting(self, error: OmniError) -> None:
+    def _refuse_waiting(self, error: errors.OmniError) -> None:
         self.tickets.has_outstanding |= bool(self._queue) or self.tickets.awaits_returns
         while self._queue:
             self._queue.popitem(last=False)[1].end_wait(error)
@@ -329,25 +323,25 @@ class WorkerPool(TicketSource):
         ticket = self._queue.pop(ticket_id, None)
         if ticket is None:
             return False
-        ticket.end_wait(QueueCancelledError())
+        ticket.end_wait(errors.QueueCancelledError())
         self._renumber()
         self._dispatch_next()
         return True
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:
-            raise ShuttingDownError()
+            raise errors.ShuttingDownError()
         if self.is_intake_paused:
-            raise NoWorkerError("No new requests are taken at the moment.")
+            raise errors.NoWorkerError("No new requests are taken at the moment.")
         may_assign = not (self._queue or self.tickets.awaits_returns)
         if may_assign and any(worker.available_slots for worker in self.workers.values()):
             return
         if len(self._queue) >= self.max_queue_size:
-            raise QueueFullError(f"Queue full ({self.queue_length} requests)")
+            raise errors.QueueFullError(f"Queue full ({self.queue_length} requests)")
         if client and self._max_waiting_per_client:
             waiting = sum(ticket.client == client for ticket in self._queue.values())
             if waiting >= self._max_waiting_per_client:
-                raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
+                raise errors.QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 
     def _dispatch_next(self) -> None:
         """Assign free slots to the head of the queue; the only place where workers are assigned."""

@@ -26,7 +26,7 @@ from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas import limits, queue
 from core.schemas.worker import ActionResult, KeptSession
 from gateway_modules.queue.desk_client import STOP, Pool
-from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
+from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.relay.telemetry import RelayTelemetry
 from gateway_modules.relay.traffic import Traffic, Verdict
@@ -248,9 +248,7 @@ class WorkerLink:
             "worker lost", worker_id=worker.worker_id, code=code, reason=reason
         )
         if code == errors.CloseCode.TRY_LATER:
-            return events.WorkerFailed(
-                errors.NoWorkerError("The worker is busy. Please try again later.")
-            )
+            return events.WorkerFailed(errors.NoWorkerError(WORKER_BUSY))
         if code != errors.CloseCode.NORMAL:  # which a client can provoke
             self._pool.directory.report_unreachable(worker)
         return events.WorkerFailed(errors.WorkerLostError())

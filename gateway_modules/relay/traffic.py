@@ -26,16 +26,8 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.telemetry import DiagnosticsFile
 from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
+from gateway_modules.web import messages as texts
 from gateway_modules.web.client_socket import INLINE_CHARS, SocketKind
-from gateway_modules.web.messages import (
-    LongText,
-    Text,
-    parse_object,
-    parse_type,
-    peek_type,
-    size_chars,
-    with_strings_of,
-)
 
 OTHER: Final = "other"  # the machine's name for unknown types
 SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
@@ -114,11 +106,11 @@ class Traffic(ABC):
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         """Inspect a message to the client."""
 
-    def passes_up(self, text: Text) -> bool:
+    def passes_up(self, text: texts.Text) -> bool:
         """Whether `upward` would return the message unchanged and without side effects."""
         return False
 
-    def passes_down(self, text: Text) -> bool:
+    def passes_down(self, text: texts.Text) -> bool:
         """Whether `downward` would pass the message on without side effects."""
         return False
 
@@ -135,21 +127,21 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> RawMessage:
-        message = await off_loop(is_heavy(text), parse_object, text)
+        message = await off_loop(is_heavy(text), texts.parse_object, text)
         kind = message.get("type")
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
-    def passes_up(self, text: Text) -> bool:
+    def passes_up(self, text: texts.Text) -> bool:
         is_diagnostic = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
         return self._is_prepared and not is_diagnostic
 
-    def passes_down(self, text: Text) -> bool:
+    def passes_down(self, text: texts.Text) -> bool:
         """Only audio is longer than `SHORT_CHARS` in any script."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
     async def upward(self, text: str) -> str | None:
-        if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
-            if parse_type(text) == "client_diagnostic":
+        if texts.size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
+            if texts.parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
                 return None
         if not self._is_prepared and names_files(text):
@@ -160,7 +152,7 @@ class LiveTraffic(Traffic):
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
-        match peek_type(text):
+        match texts.peek_type(text):
             case "prepared":
                 self._is_prepared = True
                 ticket.has_started = True
@@ -224,15 +216,15 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
         return await self._prefill(is_cache_hit=ticket.is_cache_hit)
 
     async def upward(self, text: str) -> str | None:
-        is_short = size_chars(text) <= SHORT_CHARS
-        kind = peek_type(text) or parse_type(text) if is_short else OTHER
+        is_short = texts.size_chars(text) <= SHORT_CHARS
+        kind = texts.peek_type(text) or texts.parse_type(text) if is_short else OTHER
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
         self._is_plain &= kind in TURN_COMMANDS
         return text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        match peek_type(text):
+        match texts.peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
                     await send_up(await self._prefill(is_cache_hit=False))
@@ -267,7 +259,7 @@ class ChatTraffic(ParsedTraffic[str]):
         return self._turn
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        match peek_type(text):
+        match texts.peek_type(text):
             case "prefill_done" | "chunk":
                 ticket.has_started = True
             case "done":
@@ -280,7 +272,7 @@ class ChatTraffic(ParsedTraffic[str]):
 
 async def parse_apart(work: Callable[[str], Result], text: str, voices: VoiceLibrary) -> Result:
     """Parse in a thread if the text is long, on the voices' threads if it names one."""
-    is_long = size_chars(text) > INLINE_CHARS
+    is_long = texts.size_chars(text) > INLINE_CHARS
     if await off_loop(is_long, names_files, text):
         return await voices.run(work, text)
     return await off_loop(is_long, work, text)
@@ -298,7 +290,7 @@ async def off_loop(
 
 
 def is_heavy(text: str) -> bool:
-    return size_chars(text) > INLINE_CHARS or names_files(text)
+    return texts.size_chars(text) > INLINE_CHARS or names_files(text)
 
 
 def names_files(text: str) -> bool:
@@ -321,7 +313,7 @@ class StreamingTurn:
 
     @property
     def is_heavy(self) -> bool:
-        return size_chars(self.text) > INLINE_CHARS
+        return texts.size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
         prefill = self.prefill
@@ -335,7 +327,7 @@ class StreamingTurn:
         given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
         # Validated on arrival; `model_construct` saves the cost of doing it again.
         message = streaming.WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
-        return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
+        return texts.with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
 
     def hash_after(self, done: str) -> str:
         """Return the history hash of the next turn; "" if the cache's content is uncertain."""
@@ -351,4 +343,4 @@ class StreamingTurn:
 
 
 def _value_in(text: str) -> history.Value:
-    return text.value if isinstance(text, LongText) else history.itself
+    return text.value if isinstance(text, texts.LongText) else history.itself

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -50,27 +49,23 @@ class AppState(AppInfo):
 
 
 # Source: docs/specification/service.md#6.3.
-APPS: Final = MappingProxyType(
-    {
-        app_id: AppInfo(app_id=app_id, name=name, route=route)
-        for app_id, name, route in (
-            (TURN_BASED, "Turn-based Chat", "/turnbased"),
-            (HALF_DUPLEX, "Half-Duplex Audio", "/half_duplex"),
-            (OMNI, "Omni Full-Duplex", "/omni"),
-            (AUDIO_DUPLEX, "Audio Full-Duplex", "/audio_duplex"),
-        )
-    }
-)
-APP_OF_REQUEST: Final = MappingProxyType(
-    {
-        RequestType.CHAT: TURN_BASED,
-        RequestType.STREAMING: TURN_BASED,
-        RequestType.HALF_DUPLEX_AUDIO: HALF_DUPLEX,
-        RequestType.AUDIO_DUPLEX: AUDIO_DUPLEX,
-        RequestType.OMNI_DUPLEX: OMNI,
-        RequestType.DUPLEX: OMNI,
-    }
-)
+APPS: Final = {
+    app_id: AppInfo(app_id=app_id, name=name, route=route)
+    for app_id, name, route in (
+        (TURN_BASED, "Turn-based Chat", "/turnbased"),
+        (HALF_DUPLEX, "Half-Duplex Audio", "/half_duplex"),
+        (OMNI, "Omni Full-Duplex", "/omni"),
+        (AUDIO_DUPLEX, "Audio Full-Duplex", "/audio_duplex"),
+    )
+}
+APP_OF_REQUEST: Final = {
+    RequestType.CHAT: TURN_BASED,
+    RequestType.STREAMING: TURN_BASED,
+    RequestType.HALF_DUPLEX_AUDIO: HALF_DUPLEX,
+    RequestType.AUDIO_DUPLEX: AUDIO_DUPLEX,
+    RequestType.OMNI_DUPLEX: OMNI,
+    RequestType.DUPLEX: OMNI,
+}
 
 
 @dataclass(frozen=True)

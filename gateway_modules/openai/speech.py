@@ -17,7 +17,6 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import structlog
@@ -37,18 +36,16 @@ from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, w
 
 PCM16_MAX: Final = 32_767
 # Container and codec, named as in libsndfile.
-FILES: Final = MappingProxyType(
-    {
-        "wav": ("WAV", "PCM_16"),
-        "mp3": ("MP3", "MPEG_LAYER_III"),
-        "flac": ("FLAC", "PCM_16"),
-        "opus": ("OGG", "OPUS"),
-    }
-)
+FILES: Final = {
+    "wav": ("WAV", "PCM_16"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "flac": ("FLAC", "PCM_16"),
+    "opus": ("OGG", "OPUS"),
+}
 
 
 # Proxies must not buffer events.
-UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+UNBUFFERED: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 EVENTS: Final = "text/event-stream"
 
 
@@ -156,16 +153,7 @@ async def _feed(process: Process, samples: AsyncIterator[bytes]) -> None:
 INPUT_MAX_CHARS: Final = 4_096  # Source: the API reference
 TASK: Final = "Please read the text below."
 PROMPT_MAX_TOKENS: Final = 16_384  # ours: four for each character of the longest text
-MEDIA_TYPES: Final = MappingProxyType(
-    {
-        "mp3": "audio/mpeg",
-        "opus": "audio/ogg",
-        "aac": "audio/aac",
-        "flac": "audio/flac",
-        "wav": "audio/wav",
-        "pcm": "audio/pcm",
-    }
-)
+SUBTYPES: Final = {"mp3": "mpeg", "opus": "ogg"}  # of media types; the others are the format
 # A WAV file of unknown length has the greatest possible length in its header.
 WAV_HEAD: Final = wav_header(
     limits.OUTPUT_SAMPLE_RATE_HZ, 1, MAX_WAV_BYTES - WAV_HEADER_BYTES + RIFF_HEAD_BYTES
@@ -182,7 +170,8 @@ class SpeechRequest(SpokenWith):
 
     @property
     def media_type(self) -> str:
-        return EVENTS if self.stream_format == "sse" else MEDIA_TYPES[self.response_format]
+        sound = self.response_format
+        return EVENTS if self.stream_format == "sse" else f"audio/{SUBTYPES.get(sound, sound)}"
 
 
 def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:

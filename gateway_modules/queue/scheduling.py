@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -25,16 +24,14 @@ OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#3.3
 DEFAULT_MIN_SAMPLES = 3  # docs/specification/service.md#3.3
 
-STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
-    {
-        RequestType.CHAT: WorkerStatus.BUSY_CHAT,
-        RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
-        RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
-        RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-        RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-        RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-    }
-)
+STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = {
+    RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+    RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+    RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+}
 """Status of a worker that serves a request of each type."""
 
 OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -64,15 +63,13 @@ BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
 LOGGED_CHARS: Final = 300  # of a path, so that long ones do not fill the disk
 
-SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "same-origin",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Permissions-Policy": "camera=(self), microphone=(self)",
-    }
-)
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(self)",
+}
 
 
 class HttpEdge:

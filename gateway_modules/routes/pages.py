@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from html import escape
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -32,18 +31,16 @@ from gateway_modules.web.responses import NO_CACHE, on_error, problems
 
 VIEWER: Final = "session-viewer.html"
 # Path -> (app that has to be enabled, if any; file).
-PAGES: Final[Mapping[str, tuple[str | None, str]]] = MappingProxyType(
-    {
-        "/": (None, "index.html"),
-        "/check": (None, "check.html"),
-        "/turnbased": (TURN_BASED, "turnbased.html"),
-        "/half_duplex": (HALF_DUPLEX, "half_duplex.html"),
-        "/omni": (OMNI, "omni.html"),
-        "/audio_duplex": (AUDIO_DUPLEX, "audio_duplex.html"),
-        "/admin": (None, "admin.html"),
-        "/api/docs": (None, "api-docs.html"),
-    }
-)
+PAGES: Final[Mapping[str, tuple[str | None, str]]] = {
+    "/": (None, "index.html"),
+    "/check": (None, "check.html"),
+    "/turnbased": (TURN_BASED, "turnbased.html"),
+    "/half_duplex": (HALF_DUPLEX, "half_duplex.html"),
+    "/omni": (OMNI, "omni.html"),
+    "/audio_duplex": (AUDIO_DUPLEX, "audio_duplex.html"),
+    "/admin": (None, "admin.html"),
+    "/api/docs": (None, "api-docs.html"),
+}
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
 
 from fastapi import Depends, Path, Request
@@ -42,9 +41,12 @@ HEAD_BYTES: Final = 12
 NO_ROOM: Final = "The file is refused: the disk is nearly full."
 FIELDS_MAX: Final = 16  # of a form, besides the file
 
-UPLOAD_SUFFIXES: Final = MappingProxyType(
-    {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
-)
+UPLOAD_SUFFIXES: Final = {
+    "video/webm": "webm",
+    "video/mp4": "mp4",
+    "audio/wav": "wav",
+    "audio/webm": "webm",
+}
 UPLOAD_NAMES: Final = frozenset(f"{names.UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
 EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
 MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -35,18 +34,16 @@ CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
 RETRY_AFTER_S: Final = 5  # sent with "too many" and "try later"
 RETRY_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
-CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
-    {
-        HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
-        HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
-        HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
-        HTTPStatus.METHOD_NOT_ALLOWED: ErrorCode.NOT_FOUND,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.TOO_BIG,
-        HTTPStatus.UNPROCESSABLE_ENTITY: ErrorCode.BAD_JSON,
-        HTTPStatus.BAD_REQUEST: ErrorCode.BAD_JSON,
-        HTTPStatus.TOO_MANY_REQUESTS: ErrorCode.RATE_LIMITED,
-    }
-)
+CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = {
+    HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
+    HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED: ErrorCode.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.TOO_BIG,
+    HTTPStatus.UNPROCESSABLE_ENTITY: ErrorCode.BAD_JSON,
+    HTTPStatus.BAD_REQUEST: ErrorCode.BAD_JSON,
+    HTTPStatus.TOO_MANY_REQUESTS: ErrorCode.RATE_LIMITED,
+}
 
 
 OPENAI_PREFIX: Final = "/v1/"
@@ -150,22 +147,20 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 NO_CACHE: Final = "no-cache"  # cached, but revalidated
 NO_STORE: Final = "no-store"
 
-TEXT_TYPES: Final = MappingProxyType(
-    {
-        ".css": "text/css; charset=utf-8",
-        ".html": "text/html; charset=utf-8",
-        ".js": "text/javascript; charset=utf-8",
-        ".json": "application/json",
-        ".md": "text/markdown; charset=utf-8",
-        ".mjs": "text/javascript; charset=utf-8",
-        ".onnx": "application/octet-stream",
-        ".svg": "image/svg+xml",
-        ".wasm": "application/wasm",
-    }
-)
+TEXT_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".onnx": "application/octet-stream",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+}
 """Types worth compressing."""
 
-OTHER_TYPES: Final = MappingProxyType({".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"})
+OTHER_TYPES: Final = {".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"}
 
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file

@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Final
 
 import h11
@@ -33,9 +33,7 @@ class Expected(StrEnum):
     READING = "take the answer"
 
 
-LIMITS_S: Final = MappingProxyType(
-    {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
-)
+LIMITS_S: Final = {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
 """A head has to be complete by then; the others need `SLOWEST_BYTES_PER_S` over this time."""
 
 

@@ -310,10 +310,13 @@ def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
 
 def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
     begin = max(0, _size(path) - READ_MAX_BYTES)
-    lines, end = _lines_from(path, begin, READ_MAX_BYTES)
+    whole, newline, _ = _read(path, begin, READ_MAX_BYTES).rpartition(b"\n")
+    if not newline:
+        return [], begin
+    lines = whole.split(b"\n")
     if begin and len(lines) > 1:
         lines = lines[1:]  # incomplete
-    return lines[-limit:], end
+    return lines[-limit:], begin + len(whole) + 1
 
 
 def parse_line(line: bytes) -> LogLine:

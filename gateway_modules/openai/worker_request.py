@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import gateway_modules.openai.chat_request as asked
 from core.errors import AudioError, BadRequestError
 from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
@@ -30,7 +31,6 @@ from core.schemas.common import (
     VideoContent,
 )
 from core.tools import call_text, outputs_text
-from gateway_modules.openai import chat_request as asked
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 

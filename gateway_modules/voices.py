@@ -28,14 +28,8 @@ from core.errors import AudioError, NotAudioError, NotFoundError, OmniError, Too
 from core.files import atomic_write
 from core.media_process import MediaProcesses
 from core.protocols.events import MS_PER_S
-from core.schemas import chat, streaming
+from core.schemas import chat, limits, streaming
 from core.schemas.common import TTSConfig, WireModel
-from core.schemas.limits import (
-    INPUT_SAMPLE_RATE_HZ,
-    MIB,
-    REFERENCE_MAX_S,
-    SAMPLE_BYTES,
-)
 from core.store import Store
 from gateway_modules.web.messages import parse_object, with_strings_of
 from recording.folder import readable_wav
@@ -44,7 +38,7 @@ from settings.embedded import default_checkpoint
 WAV_SUFFIX: Final = ".wav"
 # Limits of an upload. Source: docs/specification/service.md#1.3.
 NAME_MAX_CHARS: Final = 80
-UPLOAD_MAX_BYTES: Final = 10 * MIB
+UPLOAD_MAX_BYTES: Final = 10 * limits.MIB
 UPLOAD_MIN_MS: Final = 500
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
 DECODERS: Final = 2  # at the same time
@@ -60,7 +54,7 @@ class RefAudio(WireModel):
     filename: str = Field(description="File name in the registry's folder.")
     source_type: Literal["upload"] = Field("upload", description="Origin.")
     duration_ms: int = Field(ge=0, description="Length, ms.")
-    sample_rate: int = Field(INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
+    sample_rate: int = Field(limits.INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
     created_at: AwareDatetime = Field(description="When it was uploaded, UTC.")
 
 
@@ -72,11 +66,11 @@ class Audio:
 
     @property
     def count(self) -> int:
-        return len(self.samples) // SAMPLE_BYTES
+        return len(self.samples) // limits.SAMPLE_BYTES
 
     @property
     def duration_ms(self) -> int:
-        return round(self.count * MS_PER_S / INPUT_SAMPLE_RATE_HZ)
+        return round(self.count * MS_PER_S / limits.INPUT_SAMPLE_RATE_HZ)
 
     def to_base64(self) -> str:
         return base64.b64encode(self.samples).decode("ascii")
@@ -88,10 +82,10 @@ class AudioDecoder:
             at_once=DECODERS, cpu_s=DECODING_CPU_S, wait_s=DECODING_WAIT_S
         )
 
-    def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Audio:
+    def read(self, content: bytes, max_duration_s: float = limits.REFERENCE_MAX_S) -> Audio:
         return Audio(self._run(content, max_duration_s, as_wav=False))
 
-    def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
+    def to_wav(self, content: bytes, max_duration_s: float = limits.REFERENCE_MAX_S) -> bytes:
         return self._run(content, max_duration_s, as_wav=True)
 
     def encode(self, samples: bytes, container: str, codec: str) -> bytes:
@@ -109,7 +103,7 @@ class AudioDecoder:
 DEFAULT_VOICE: Final = "default"  # the name of the server's own voice in presets
 CACHED_VOICES: Final = 16  # at most 2 MB each
 AUDIO_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
-FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
+FILE_MAX_BYTES: Final = 32 * limits.MIB  # of an audio file of the server
 
 
 Arguments = ParamSpec("Arguments")
@@ -139,7 +133,7 @@ class VoiceLibrary:
     root: Path = Path()  # where relative names begin
     default_voice: Path | None = None
     max_bytes: int = UPLOAD_MAX_BYTES  # of an upload
-    max_duration_s: float = REFERENCE_MAX_S
+    max_duration_s: float = limits.REFERENCE_MAX_S
 
     def __post_init__(self) -> None:
         self._folders = [folder.resolve() for folder in self.folders]

@@ -87,7 +87,7 @@ class WorkerLink:
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
         self._resumed = asyncio.Event()  # the client has reconnected
-        self._began_s = asyncio.get_running_loop().time()
+        self.began_s = asyncio.get_running_loop().time()
         self.task = tasks.create_task(self._run(), name="relay worker")
 
     @property
@@ -98,10 +98,6 @@ class WorkerLink:
     @property
     def is_waiting(self) -> bool:
         return self._ticket is not None and self._ticket.is_waiting
-
-    @property
-    def waited_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._began_s
 
     async def detach(self) -> None:
         """Close the worker's socket with the code that makes the worker retain the session."""
@@ -466,7 +462,8 @@ class Relay:
         link = self._link
         if link is None or not link.is_waiting:
             return
-        if link.waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
+        waited_s = asyncio.get_running_loop().time() - link.began_s
+        if waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
             await self._end_link()
             self.post(events.QueueRefused(errors.NoWorkerError()))
             return

@@ -125,7 +125,6 @@ class Assignment:
     """A request with its worker, its actual wait, and the wait estimated at first."""
 
     ticket: Ticket
-    session_id: str
     waited_s: float
     estimated_s: float
 
@@ -154,7 +153,7 @@ async def replies(
             order = ticket.order
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
-            assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
+            assignment = Assignment(ticket, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
             stream = await stack.enter_async_context(aclosing(work(assignment)))
@@ -200,7 +199,7 @@ async def _served(
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        {**worker_query(assignment.session_id, CHAT), **query},
+        {**worker_query(ticket.session_id or "", CHAT), **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:

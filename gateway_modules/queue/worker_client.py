@@ -156,7 +156,10 @@ class WorkerClient:
 
     def __post_init__(self) -> None:
         self._headers = {wire.WORKER_SECRET_HEADER: self.secret} if self.secret else {}
-        self._http = httpx.AsyncClient(
+        self._http = self._opened()
+
+    def _opened(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
             headers=self._headers,
             timeout=self.request_timeout_s,
             limits=httpx.Limits(),
@@ -166,7 +169,9 @@ class WorkerClient:
         )
 
     async def close(self) -> None:
-        await self._http.aclose()
+        """Close the connections; later calls open others."""
+        http, self._http = self._http, self._opened()
+        await http.aclose()
 
     async def health(self, worker: WorkerConnection) -> wire.WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.

@@ -336,6 +336,7 @@ async def test_a_socket_is_aborted_when_its_close_is_cancelled() -> None:
 @in_virtual_time
 async def test_closing_twice_is_harmless() -> None:
     client = client_of(lambda request: httpx.Response(200, content=answer().to_json()))
+    await client.close()
     await client.health(WORKER)
     await client.close()
     await client.close()

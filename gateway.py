@@ -38,14 +38,9 @@ from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import DoorsOnly, HttpEdge, forwarding
 from gateway_modules.service import Gateway, Role, Timing, build_gateway
+from gateway_modules.web import responses
 from gateway_modules.web.certificates import certificate_names, ensure_certificate, tls_context
-from gateway_modules.web.responses import (
-    StaticFolder,
-    on_client_gone,
-    on_error,
-    on_invalid_request,
-)
-from gateway_modules.web.server import GatewayServer, server_config
+from gateway_modules.web.server import GatewayConfig, GatewayServer
 from recording.bucket import BucketError
 
 TITLE: Final = "MiniCPM-o live"
@@ -124,12 +119,13 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         # As they are: including a router would analyze each of its routes again.
         app.router.routes.extend(router.routes)
     if not is_desk:
-        app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
-    app.add_exception_handler(OmniError, on_error)
-    app.add_exception_handler(ClientDisconnect, on_client_gone)
+        files = responses.StaticFolder(gateway.pages.folder, gateway.web_files)
+        app.mount("/static", files, name="static")
+    app.add_exception_handler(OmniError, responses.on_error)
+    app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
     app.add_exception_handler(BucketError, sessions.on_store_away)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
-    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
     app.add_middleware(HttpEdge, gateway=gateway)
     if gateway.doors is not None:
         secret = shared_secret(gateway.settings)
@@ -258,7 +254,7 @@ def run(app: FastAPI, settings: Settings, tls: ssl.SSLContext | None) -> None:
     """Serve until a signal, then drain."""
     service = settings.service
     gateway: Gateway = app.state.gateway
-    config = server_config(
+    config = GatewayConfig(
         app,
         service.gateway_host,
         service.gateway_port,

@@ -23,7 +23,7 @@ from benchmarks.summary import MS_PER_S
 from config import Settings
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from gateway import create_app, settle
-from gateway_modules.web.server import GatewayServer, server_config
+from gateway_modules.web.server import GatewayConfig, GatewayServer
 
 HOST: Final = "127.0.0.1"
 NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: no server answers
@@ -175,7 +175,7 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     settings = Settings.model_validate({"service": {"data_dir": folder, "https": False}})
     app = create_app(settings, NO_WORKER)
     connections = app.state.gateway.connections
-    config = server_config(app, HOST, 0, connections=connections, heartbeat_s=20.0)
+    config = GatewayConfig(app, HOST, 0, connections=connections, heartbeat_s=20.0)
     server = GatewayServer(config, drain=lambda: asyncio.sleep(0))
     settle()
     serving = asyncio.create_task(server.serve())

@@ -10,8 +10,8 @@ import binascii
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -49,75 +49,70 @@ class AppState(AppInfo):
 
 
 # Source: docs/specification/service.md#6.3.
-APPS: Final = (
-    AppInfo(app_id=TURN_BASED, name="Turn-based Chat", route="/turnbased"),
-    AppInfo(app_id=HALF_DUPLEX, name="Half-Duplex Audio", route="/half_duplex"),
-    AppInfo(app_id=OMNI, name="Omni Full-Duplex", route="/omni"),
-    AppInfo(app_id=AUDIO_DUPLEX, name="Audio Full-Duplex", route="/audio_duplex"),
-)
+APPS: Final = {
+    app_id: AppInfo(app_id=app_id, name=name, route=route)
+    for app_id, name, route in (
+        (TURN_BASED, "Turn-based Chat", "/turnbased"),
+        (HALF_DUPLEX, "Half-Duplex Audio", "/half_duplex"),
+        (OMNI, "Omni Full-Duplex", "/omni"),
+        (AUDIO_DUPLEX, "Audio Full-Duplex", "/audio_duplex"),
+    )
+}
+APP_OF_REQUEST: Final = {
+    RequestType.CHAT: TURN_BASED,
+    RequestType.STREAMING: TURN_BASED,
+    RequestType.HALF_DUPLEX_AUDIO: HALF_DUPLEX,
+    RequestType.AUDIO_DUPLEX: AUDIO_DUPLEX,
+    RequestType.OMNI_DUPLEX: OMNI,
+    RequestType.DUPLEX: OMNI,
+}
 
 
-def app_of_request(request_type: RequestType) -> str:
-    match request_type:
-        case RequestType.CHAT | RequestType.STREAMING:
-            return TURN_BASED
-        case RequestType.HALF_DUPLEX_AUDIO:
-            return HALF_DUPLEX
-        case RequestType.AUDIO_DUPLEX:
-            return AUDIO_DUPLEX
-        case RequestType.OMNI_DUPLEX | RequestType.DUPLEX:
-            return OMNI
-
-
+@dataclass(frozen=True)
 class AppRegistry:
     """The apps, in display order; each is enabled unless it was switched off."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     def is_enabled(self, app_id: str) -> bool:
-        kept = self._store.rows("SELECT is_enabled FROM apps WHERE app_id = ?", (app_id,))
-        return any(app.app_id == app_id for app in APPS) and kept != [(0,)]
+        kept = self.store.rows("SELECT is_enabled FROM apps WHERE app_id = ?", (app_id,))
+        return app_id in APPS and kept != [(0,)]
 
     def check(self, app_id: str) -> None:
         if not self.is_enabled(app_id):
-            name = next((app.name for app in APPS if app.app_id == app_id), app_id)
+            name = APPS[app_id].name if app_id in APPS else app_id
             raise AppDisabledError(f"{name} is currently disabled.")
 
     def set_enabled(self, app_id: str, enabled: bool) -> AppState | None:
-        app = next((app for app in APPS if app.app_id == app_id), None)
-        if app is None:
+        if app_id not in APPS:
             return None
-        with self._store.transaction() as state:
+        with self.store.transaction() as state:
             state.execute("REPLACE INTO apps VALUES (?, ?)", (app_id, enabled))
-        return AppState(**app.model_dump(), enabled=enabled)
+        return AppState(**dict(APPS[app_id]), enabled=enabled)
 
     def get_enabled_apps(self) -> list[AppInfo]:
-        return [app for app in APPS if self.is_enabled(app.app_id)]
+        return [app for app_id, app in APPS.items() if self.is_enabled(app_id)]
 
     def get_all_apps(self) -> list[AppState]:
-        return [AppState(**app.model_dump(), enabled=self.is_enabled(app.app_id)) for app in APPS]
+        return [AppState(**dict(app), enabled=self.is_enabled(name)) for name, app in APPS.items()]
 
 
-class EtaStore:
-    def __init__(self, store: Store, settings: ServiceSettings) -> None:
-        self._store = store
-        self._settings = settings
+def load_eta(store: Store, settings: ServiceSettings) -> EtaConfig:
+    """Return the configured durations with those that administrators have set since."""
+    given = settings.model_dump(include=set(EtaConfig.model_fields))
+    configured = EtaConfig(**given, ema_alpha=settings.eta_ema_alpha)
+    try:
+        kept = EtaConfig.model_validate(dict(store.rows("SELECT * FROM estimates")))
+    except ValidationError as error:
+        structlog.get_logger("eta").warning("durations unusable", reason=str(error))
+        return configured
+    return configured.model_copy(update=kept.model_dump(exclude_unset=True))
 
-    def load(self) -> EtaConfig:
-        given = self._settings.model_dump(include=set(EtaConfig.model_fields))
-        configured = EtaConfig(**given, ema_alpha=self._settings.eta_ema_alpha)
-        try:
-            kept = EtaConfig.model_validate(dict(self._store.rows("SELECT * FROM estimates")))
-        except ValidationError as error:
-            structlog.get_logger("eta").warning("durations unusable", reason=str(error))
-            return configured
-        return configured.model_copy(update=kept.model_dump(exclude_unset=True))
 
-    def save(self, change: EtaConfig) -> None:
-        given = change.model_dump(exclude_unset=True)
-        with self._store.transaction() as state:
-            state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())
+def save_eta(store: Store, change: EtaConfig) -> None:
+    given = change.model_dump(exclude_unset=True)
+    with store.transaction() as state:
+        state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())
 
 
 ENTRIES_MAX: Final = 10_000  # some 3 MB; the oldest are deleted
@@ -144,47 +139,36 @@ class AuditList(WireModel):
     entries: list[AuditEntry] = Field(description="Newest first.")
 
 
-class AuditLog:
-    """Stores the latest `ENTRIES_MAX` entries."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def append(self, entry: AuditEntry) -> None:
-        with self._store.transaction() as state:
-            state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
-            state.execute(
-                "DELETE FROM audit WHERE number <= last_insert_rowid() - ?", (ENTRIES_MAX,)
-            )
-
-    def newest(self, limit: int) -> list[AuditEntry]:
-        entries: list[AuditEntry] = []
-        sql = "SELECT entry FROM audit ORDER BY number DESC LIMIT ?"
-        for (text,) in self._store.rows(sql, (limit,)):
-            with suppress(ValidationError):
-                entries.append(AuditEntry.model_validate_json(text))
-        return entries
+def append_entry(store: Store, entry: AuditEntry) -> None:
+    with store.transaction() as state:
+        state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
+        state.execute("DELETE FROM audit WHERE number <= last_insert_rowid() - ?", (ENTRIES_MAX,))
 
 
+def newest_entries(store: Store, limit: int) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    for (text,) in store.rows("SELECT entry FROM audit ORDER BY number DESC LIMIT ?", (limit,)):
+        with suppress(ValidationError):
+            entries.append(AuditEntry.model_validate_json(text))
+    return entries
+
+
+@dataclass
 class BodyStart:
     """Collects a request's body for the audit log, if it is short."""
 
-    def __init__(self) -> None:
-        self._kept = b""
-        self._is_whole = True
+    kept: bytes = b""
 
     def saw(self, part: bytes) -> None:
-        self._is_whole = self._is_whole and len(self._kept) + len(part) <= BODY_READ_BYTES
-        self._kept = (self._kept + part)[:BODY_READ_BYTES] if self._is_whole else b""
+        self.kept += part[: BODY_READ_BYTES + 1 - len(self.kept)]
 
     def details(self) -> str:
         try:
-            body = json.loads(self._kept) if self._kept else {}
+            body = json.loads(self.kept) if len(self.kept) <= BODY_READ_BYTES else None
         except (ValueError, RecursionError):
             return ""
-        if not isinstance(body, Mapping):
-            return ""
-        plain = {key: value for key, value in body.items() if isinstance(value, str | int | float)}
+        items = body.items() if isinstance(body, dict) else ()
+        plain = {key: value for key, value in items if isinstance(value, str | int | float)}
         parts = [f"{key}={_short(value)}" for key, value in plain.items()]
         return ", ".join(parts)[:DETAILS_MAX_CHARS]
 
@@ -264,57 +248,53 @@ def cursor_at(path: Path, offset: int) -> str:
     return f"{min(offset, _size(path))}-{len(head)}-{binascii.crc32(head):x}"
 
 
-class LogTail:
-    """The programs' log files, read by polling: streams would outlive a drain, and proxies buffer
-    them. A response holds a bounded part, and a cursor that is valid also after a rotation.
+def read_log(data_dir: Path, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
+    """Return the end of a program's log, or the lines after an earlier response's cursor.
+
+    Logs are polled: streams would outlive a drain, and proxies buffer them. A response holds a
+    bounded part, and a cursor that is valid also after a rotation.
+
+    Raises:
+        NotFoundError: There are no logs, or none of this program.
+        BadRequestError: The cursor is invalid.
     """
+    folder = data_dir / LOGS_FOLDER
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    sources = sorted(name for name in names if SOURCE.fullmatch(name))
+    if not sources:
+        raise NotFoundError(
+            "There are no log files: the gateway was not started by the launcher, so it logs "
+            "to the terminal it was started from."
+        )
+    path = folder / f"{source}{SUFFIX}"
+    if source not in sources or path.is_symlink():
+        raise NotFoundError("This program has no log.")
 
-    def __init__(self, data_dir: Path) -> None:
-        self._folder = data_dir / LOGS_FOLDER
+    def part(lines: list[bytes], file: Path, offset: int, **marks: bool) -> LogPart:
+        return LogPart(
+            source=source,
+            sources=sources,
+            lines=[parse_line(line) for line in lines],
+            cursor=cursor_at(file, offset),
+            **{"has_more": bool(lines) and offset < _size(file), **marks},
+        )
 
-    def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
-        """Return the end of a log, or the lines after an earlier response's cursor.
-
-        Raises:
-            NotFoundError: There are no logs, or none of this program.
-            BadRequestError: The cursor is invalid.
-        """
-        names = [path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}")]
-        sources = sorted(name for name in names if SOURCE.fullmatch(name))
-        if not sources:
-            raise NotFoundError(
-                "There are no log files: the gateway was not started by the launcher, so it logs "
-                "to the terminal it was started from."
-            )
-        path = self._folder / f"{source}{SUFFIX}"
-        if source not in sources or path.is_symlink():
-            raise NotFoundError("This program has no log.")
-
-        def part(lines: list[bytes], file: Path, offset: int, **marks: bool) -> LogPart:
-            return LogPart(
-                source=source,
-                sources=sources,
-                lines=[parse_line(line) for line in lines],
-                cursor=cursor_at(file, offset),
-                **{"has_more": bool(lines) and offset < _size(file), **marks},
-            )
-
-        if after is None:
-            lines, offset = _last_lines(path, limit)
-            return part(lines, path, offset)
-        found = CURSOR.fullmatch(after)
-        if found is None:
-            raise BadRequestError("This is not a log cursor.")
-        start, older, lines = int(found[1]), path.with_name(path.name + ROTATED), []
-        if after == cursor_at(path, start):
-            lines, offset = _lines_from(path, start, limit)
-            return part(lines, path, offset)
-        if after == cursor_at(older, start):
-            lines, offset = _lines_from(older, start, limit)
-            if lines and offset < _size(older):  # the rest of the older file follows
-                return part(lines, older, offset, has_more=True)
-        more, offset = _lines_from(path, 0, limit - len(lines))
-        return part(lines + more, path, offset, was_turned_over=True)
+    if after is None:
+        lines, offset = _last_lines(path, limit)
+        return part(lines, path, offset)
+    found = CURSOR.fullmatch(after)
+    if found is None:
+        raise BadRequestError("This is not a log cursor.")
+    start, older, lines = int(found[1]), path.with_name(path.name + ROTATED), []
+    if after == cursor_at(path, start):
+        lines, offset = _lines_from(path, start, limit)
+        return part(lines, path, offset)
+    if after == cursor_at(older, start):
+        lines, offset = _lines_from(older, start, limit)
+        if lines and offset < _size(older):  # the rest of the older file follows
+            return part(lines, older, offset, has_more=True)
+    more, offset = _lines_from(path, 0, limit - len(lines))
+    return part(lines + more, path, offset, was_turned_over=True)
 
 
 def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
@@ -330,8 +310,7 @@ def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
 
 def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
     begin = max(0, _size(path) - READ_MAX_BYTES)
-    block = _read(path, begin, READ_MAX_BYTES)
-    whole, newline, _ = block.rpartition(b"\n")
+    whole, newline, _ = _read(path, begin, READ_MAX_BYTES).rpartition(b"\n")
     if not newline:
         return [], begin
     lines = whole.split(b"\n")

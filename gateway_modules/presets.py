@@ -110,15 +110,15 @@ class PresetLibrary:
         return [self._described(preset) for preset in presets]
 
     def _read_folder(self, mode: str, stamp: Stamp) -> list[Preset]:
-        folder, presets = self._folder / mode, dict[str, Preset]()
+        presets: dict[str, Preset] = {}
         for name, _, _ in stamp[:PRESETS_MAX]:
+            path = self._folder / mode / name
             try:
-                preset = _read_preset(folder / name)
+                preset = _read_preset(path)
+                if presets.setdefault(preset.id, preset) is not preset:
+                    raise ValueError("same id")
             except (OSError, ValueError, yaml.YAMLError) as error:
-                self._log.warning("preset left out", path=str(folder / name), reason=str(error))
-                continue
-            if presets.setdefault(preset.id, preset) is not preset:
-                self._log.warning("preset left out", path=str(folder / name), reason="same id")
+                self._log.warning("preset left out", path=str(path), reason=str(error))
         return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
 
     def _described(self, preset: Preset) -> Preset:

@@ -26,11 +26,11 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, LogTail
+from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
-from gateway_modules.queue.desk_link import DeskHttp, DeskLink
+from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
@@ -38,17 +38,9 @@ from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSes
 from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import VoiceLibrary, find_default_voice
+from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
-from gateway_modules.web.limits import (
-    CONNECTIONS_PER_SOCKET,
-    ByteBudget,
-    Connections,
-    RefusalLog,
-    UploadCounts,
-    connection_limit,
-    upload_budget,
-)
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
@@ -88,14 +80,13 @@ class Gateway:
     doors: Doors | None
     desk: DeskHttp | None
     live: LiveSessions
-    connections: Connections
-    bytes_held: ByteBudget
-    bytes_uploaded: ByteBudget
+    connections: client_limits.Connections
+    bytes_held: client_limits.ByteBudget
+    bytes_uploaded: client_limits.ByteBudget
     access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
     presets: PresetLibrary
-    eta: EtaStore
     registry: CollectorRegistry
     metrics: GatewayMetrics
     languages: Languages
@@ -103,16 +94,14 @@ class Gateway:
     store: Store
     recordings: RecordingStore
     cleanup: CleanupSchedule
-    audit: AuditLog
-    logs: LogTail
     trends: Trends | None
     tracing: Tracing | None
-    refusals: RefusalLog = field(default_factory=RefusalLog)
+    refusals: client_limits.RefusalLog = field(default_factory=client_limits.RefusalLog)
     transcripts: Transcripts = field(default_factory=Transcripts)
     clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
-    uploads: UploadCounts = field(default_factory=UploadCounts)
+    uploads: client_limits.UploadCounts = field(default_factory=client_limits.UploadCounts)
     web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
@@ -138,7 +127,8 @@ class Gateway:
         return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
 
     async def start(self) -> None:
-        self.relay_pool.hold_for_returns(self.settings.service.gathering_s)
+        if self.role is not Role.DOOR:
+            self.pool.hold_for_returns(self.settings.service.gathering_s)
         await self.relay_pool.start()
 
     async def stop(self) -> None:
@@ -181,27 +171,28 @@ def build_gateway(
 ) -> Gateway:
     """Build the gateway's parts; nothing runs yet.
 
-    `host_names` are further names of this server.
-
     Raises:
         OSError: The administrator's token can be neither read nor written.
         ValueError: A setting is invalid or missing.
     """
     timing, limits, data_dir = timing or Timing(), settings.limits, settings.service.data_dir
     settings = _behind_doors(settings) if role is Role.DESK else settings
-    access = security.AccessPolicy(settings.security, _admin_token(settings), host_names)
+    token = settings.security.admin_token
+    shown = token.get_secret_value() if token is not None else ensure_admin_token(data_dir)
+    access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
-    voices, eta = _voices(settings, store), EtaStore(store, settings.service)
-    connections = Connections(
-        connection_limit(limits.max_connections),
-        limits.connections_per_client * CONNECTIONS_PER_SOCKET,
+    voices = _voices(settings, store)
+    connections = client_limits.Connections(
+        client_limits.connection_limit(limits.max_connections),
+        limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET,
         access.limited_peer,
     )
+    uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
     metrics = GatewayMetrics(registry)
-    pool = _pool(role, settings, worker_addresses, eta, live)
+    pool = _pool(role, settings, worker_addresses, store, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
     return Gateway(
@@ -213,13 +204,12 @@ def build_gateway(
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
-        bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
-        bytes_uploaded=upload_budget(limits.recording_upload_bytes, limits.reference_upload_bytes),
+        bytes_held=client_limits.ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
+        bytes_uploaded=client_limits.upload_budget(*uploads),
         access=access,
         apps=AppRegistry(store),
         voices=voices,
         presets=PresetLibrary(ASSETS / "presets", voices),
-        eta=eta,
         registry=registry,
         metrics=metrics,
         languages=Languages(STATIC / "i18n", settings.service.default_lang),
@@ -227,8 +217,6 @@ def build_gateway(
         store=store,
         recordings=recordings,
         cleanup=CleanupSchedule(clean),
-        audit=AuditLog(store),
-        logs=LogTail(data_dir),
         trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
@@ -241,12 +229,9 @@ def gateway_of(connection: HTTPConnection) -> Gateway:
 
 
 GatewayHere = Annotated[Gateway, Depends(gateway_of)]
-"""Dependency of routes: the gateway."""
-
 
 ApiRouter: Final = partial(APIRouter, generate_unique_id_function=attrgetter("name"))
 """Makes a router whose operations in the OpenAPI document are named after their functions."""
-
 
 ADMIN_TOKEN: Final = APIKeyHeader(
     name=security.ADMIN_HEADER,
@@ -261,11 +246,10 @@ def only_admins(
 ) -> None:
     """Dependency of routes: require an administrator, whose changes are audited."""
     gateway_of(connection).access.check_admin(connection)
-    security.mark_admin(connection.scope)
+    connection.scope[security.ADMIN_MARK] = True
 
 
 AdminOnly: Final = Depends(only_admins)
-"""Restricts a route to administrators."""
 
 
 @dataclass(frozen=True)
@@ -288,14 +272,6 @@ async def view_of(connection: HTTPConnection) -> View:
 
 
 ViewHere = Annotated[View, Depends(view_of)]
-"""Dependency of routes: the caller's view."""
-
-
-def _admin_token(settings: Settings) -> str:
-    configured = settings.security.admin_token
-    if configured is not None:
-        return configured.get_secret_value()
-    return ensure_admin_token(settings.service.data_dir)
 
 
 def _behind_doors(settings: Settings) -> Settings:
@@ -337,7 +313,7 @@ def _pool(
     role: Role,
     settings: Settings,
     worker_addresses: Sequence[str],
-    eta: EtaStore,
+    store: Store,
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
@@ -353,7 +329,9 @@ def _pool(
             max_queue_size=service.max_queue_size,
             tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
             max_waiting_per_client=settings.limits.waiting_per_client,
-            eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
+            eta_tracker=EtaTracker(
+                load_eta(store, service), service.eta_ema_alpha, service.eta_ema_min_samples
+            ),
             client=client,
         )
 
@@ -361,4 +339,4 @@ def _pool(
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
 
-    return DeskClient(DeskLink(settings), client, post)
+    return DeskClient(settings, client, post)

@@ -16,7 +16,7 @@ import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, ParamSpec, TypeVar
@@ -28,14 +28,8 @@ from core.errors import AudioError, NotAudioError, NotFoundError, OmniError, Too
 from core.files import atomic_write
 from core.media_process import MediaProcesses
 from core.protocols.events import MS_PER_S
-from core.schemas import chat, streaming
+from core.schemas import chat, limits, streaming
 from core.schemas.common import TTSConfig, WireModel
-from core.schemas.limits import (
-    INPUT_SAMPLE_RATE_HZ,
-    MIB,
-    REFERENCE_MAX_S,
-    SAMPLE_BYTES,
-)
 from core.store import Store
 from gateway_modules.web.messages import parse_object, with_strings_of
 from recording.folder import readable_wav
@@ -44,7 +38,7 @@ from settings.embedded import default_checkpoint
 WAV_SUFFIX: Final = ".wav"
 # Limits of an upload. Source: docs/specification/service.md#1.3.
 NAME_MAX_CHARS: Final = 80
-UPLOAD_MAX_BYTES: Final = 10 * MIB
+UPLOAD_MAX_BYTES: Final = 10 * limits.MIB
 UPLOAD_MIN_MS: Final = 500
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
 DECODERS: Final = 2  # at the same time
@@ -60,7 +54,7 @@ class RefAudio(WireModel):
     filename: str = Field(description="File name in the registry's folder.")
     source_type: Literal["upload"] = Field("upload", description="Origin.")
     duration_ms: int = Field(ge=0, description="Length, ms.")
-    sample_rate: int = Field(INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
+    sample_rate: int = Field(limits.INPUT_SAMPLE_RATE_HZ, description="Samples per second.")
     created_at: AwareDatetime = Field(description="When it was uploaded, UTC.")
 
 
@@ -72,11 +66,11 @@ class Audio:
 
     @property
     def count(self) -> int:
-        return len(self.samples) // SAMPLE_BYTES
+        return len(self.samples) // limits.SAMPLE_BYTES
 
     @property
     def duration_ms(self) -> int:
-        return round(self.count * MS_PER_S / INPUT_SAMPLE_RATE_HZ)
+        return round(self.count * MS_PER_S / limits.INPUT_SAMPLE_RATE_HZ)
 
     def to_base64(self) -> str:
         return base64.b64encode(self.samples).decode("ascii")
@@ -88,10 +82,10 @@ class AudioDecoder:
             at_once=DECODERS, cpu_s=DECODING_CPU_S, wait_s=DECODING_WAIT_S
         )
 
-    def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Audio:
+    def read(self, content: bytes, max_duration_s: float = limits.REFERENCE_MAX_S) -> Audio:
         return Audio(self._run(content, max_duration_s, as_wav=False))
 
-    def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
+    def to_wav(self, content: bytes, max_duration_s: float = limits.REFERENCE_MAX_S) -> bytes:
         return self._run(content, max_duration_s, as_wav=True)
 
     def encode(self, samples: bytes, container: str, codec: str) -> bytes:
@@ -109,11 +103,12 @@ class AudioDecoder:
 DEFAULT_VOICE: Final = "default"  # the name of the server's own voice in presets
 CACHED_VOICES: Final = 16  # at most 2 MB each
 AUDIO_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
-FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
+FILE_MAX_BYTES: Final = 32 * limits.MIB  # of an audio file of the server
 
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+AnyMessage = TypeVar("AnyMessage", bound=WireModel)
 
 # The voice in a checkpoint's folder.
 CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
@@ -124,36 +119,24 @@ HUB_HOME: Final = "HF_HOME"
 USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 
+@dataclass(eq=False)
 class VoiceLibrary:
     """Finds, decodes and stores voices; an LRU cache holds `CACHED_VOICES` of them; thread-safe.
 
     More than `VOICES_MAX` uploads are refused.
     """
 
-    def __init__(
-        self,
-        uploads: Path,
-        store: Store,
-        decoder: AudioDecoder | None = None,
-        *,
-        folders: Sequence[Path] = (),
-        root: Path = Path(),
-        default_voice: Path | None = None,
-        max_bytes: int = UPLOAD_MAX_BYTES,
-        max_duration_s: float = REFERENCE_MAX_S,
-    ) -> None:
-        """`uploads` is the folder of uploaded voices, each at most `max_bytes` long.
+    uploads: Path  # folder of uploaded voices
+    store: Store
+    decoder: AudioDecoder = field(default_factory=AudioDecoder)
+    folders: Sequence[Path] = ()  # whose files clients may name
+    root: Path = Path()  # where relative names begin
+    default_voice: Path | None = None
+    max_bytes: int = UPLOAD_MAX_BYTES  # of an upload
+    max_duration_s: float = limits.REFERENCE_MAX_S
 
-        Clients may name files of `folders`; their relative paths start at `root`.
-        """
-        self.decoder = decoder or AudioDecoder()
-        self._uploads = uploads
-        self._store = store
-        self._folders = [folder.resolve() for folder in folders]
-        self._root = root.resolve()
-        self._default = default_voice
-        self._max_bytes = max_bytes
-        self._max_duration_s = max_duration_s
+    def __post_init__(self) -> None:
+        self._folders = [folder.resolve() for folder in self.folders]
         self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
         self._threads = ThreadPoolExecutor(DECODERS, thread_name_prefix="voices")
 
@@ -181,13 +164,13 @@ class VoiceLibrary:
                 content = base64.b64decode(content, validate=True)
             except ValueError as error:
                 raise AudioError("The audio is not valid Base64.") from error
-        if len(content) > self._max_bytes:
-            raise TooBigError(f"The file is larger than {self._max_bytes} bytes.")
-        wav = self.decoder.to_wav(content, self._max_duration_s)
+        if len(content) > self.max_bytes:
+            raise TooBigError(f"The file is larger than {self.max_bytes} bytes.")
+        wav = self.decoder.to_wav(content, self.max_duration_s)
         voice_id = str(uuid.uuid4())
         filename = voice_id + WAV_SUFFIX
-        self._uploads.mkdir(parents=True, exist_ok=True)
-        path = self._uploads / filename
+        self.uploads.mkdir(parents=True, exist_ok=True)
+        path = self.uploads / filename
         with ExitStack() as undo:
             undo.callback(path.unlink, missing_ok=True)
             atomic_write(path, wav, is_durable=True)
@@ -201,7 +184,7 @@ class VoiceLibrary:
                 duration_ms=shape.duration_ms,
                 created_at=datetime.now(UTC),
             )
-            with self._store.transaction() as state:
+            with self.store.transaction() as state:
                 state.execute(
                     "INSERT INTO voices VALUES (?, ?)", (voice_id, voice.model_dump_json())
                 )
@@ -210,25 +193,25 @@ class VoiceLibrary:
 
     def get(self, ref_id: str) -> RefAudio | None:
         sql = "SELECT voice FROM voices WHERE id = ?"
-        return next(self._whole(self._store.rows(sql, (ref_id,))), None)
+        return next(self._whole(self.store.rows(sql, (ref_id,))), None)
 
     def list_all(self) -> list[RefAudio]:
         """Return the voices whose file exists, oldest first."""
-        return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
+        return list(self._whole(self.store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
         voice = self.get(ref_id)
-        return self._uploads / voice.filename if voice else None
+        return self.uploads / voice.filename if voice else None
 
     def delete(self, ref_id: str) -> bool:
         voice = self.get(ref_id)
         if voice is None:
             return False
-        with self._store.transaction() as state:
+        with self.store.transaction() as state:
             if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
                 return False
         with suppress(OSError):  # an orphaned file is harmless
-            (self._uploads / voice.filename).unlink()
+            (self.uploads / voice.filename).unlink()
         return True
 
     def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
@@ -238,12 +221,13 @@ class VoiceLibrary:
                 # Not even a manipulated database may name a file elsewhere.
                 name = Path(voice.filename).name
                 is_ours = name == voice.filename == voice.id + WAV_SUFFIX
-                if is_ours and (self._uploads / name).is_file():
+                if is_ours and (self.uploads / name).is_file():
                     yield voice
 
     @property
     def default_path(self) -> Path | None:
-        return self._default if self._default is not None and self._default.is_file() else None
+        path = self.default_voice
+        return path if path is not None and path.is_file() else None
 
     def by_id(self, ref_id: str) -> Audio:
         path = self.get_file_path(ref_id)
@@ -266,7 +250,7 @@ class VoiceLibrary:
     def confined(self, name: str) -> Path | None:
         if not name or "\0" in name:
             return None
-        for base in (self._root, *self._folders):
+        for base in (self.root, *self._folders):
             try:
                 path = (base / name).resolve()
                 is_inside = any(path.is_relative_to(folder) for folder in self._folders)
@@ -287,7 +271,7 @@ class VoiceLibrary:
 
     def _decode(self, path: Path, _changed_ns: int, _size_bytes: int) -> Audio:
         """Decode a file; modification time and size are part of the cache key."""
-        return self.decoder.read(path.read_bytes(), self._max_duration_s)
+        return self.decoder.read(path.read_bytes(), self.max_duration_s)
 
 
 def wav_duration_s(path: Path) -> float | None:
@@ -356,28 +340,21 @@ def name_voices(text: str, voices: VoiceLibrary) -> tuple[str, OmniError | None]
 def with_confined_tts(
     request: chat.ChatRequest | chat.ChatSocketRequest, text: str, voices: VoiceLibrary
 ) -> str:
-    if not request.tts.server_paths:
-        return text
-    changed = request.model_copy(update={"tts": confined(request.tts, voices)})
-    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+    changed = without_paths(request, voices)
+    is_same = changed is request
+    return text if is_same else with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
-def without_paths(prefill: streaming.Prefill, voices: VoiceLibrary) -> streaming.Prefill:
-    parts = {"tts": prefill.tts, "streaming": prefill.streaming}
-    changes = {name: confined(part, voices) for name, part in parts.items() if part is not None}
-    changed = {name: part for name, part in changes.items() if part is not parts[name]}
-    return prefill.model_copy(update=changed) if changed else prefill
-
-
-def confined(
-    part: TTSConfig | streaming.StreamingConfig, voices: VoiceLibrary
-) -> TTSConfig | streaming.StreamingConfig:
-    """Remove the server's paths from a setting; a known voice is replaced by its audio."""
-    paths = {name: None for name in PATHS if dict(part).get(name)}
-    if not paths:
-        return part
-    audio = part.ref_audio_data
-    if not audio and part.ref_audio_path:
-        with suppress(NotFoundError):
-            audio = voices.by_path(part.ref_audio_path).to_base64()
-    return part.model_copy(update={**paths, "ref_audio_data": audio})
+def without_paths(message: AnyMessage, voices: VoiceLibrary) -> AnyMessage:
+    """Remove the server's paths from settings of speech; a known voice is replaced by its audio."""
+    changed: dict[str, object] = {}
+    for name, part in message:
+        if not isinstance(part, TTSConfig | streaming.StreamingConfig):
+            continue
+        if paths := {path: None for path in PATHS if dict(part).get(path)}:
+            audio = part.ref_audio_data
+            if not audio and part.ref_audio_path:
+                with suppress(NotFoundError):
+                    audio = voices.by_path(part.ref_audio_path).to_base64()
+            changed[name] = part.model_copy(update={**paths, "ref_audio_data": audio})
+    return message.model_copy(update=changed) if changed else message

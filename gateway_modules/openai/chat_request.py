@@ -19,7 +19,7 @@ from pydantic import Field
 from core.errors import BadRequestError, ErrorCode
 from core.schemas import limits
 from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
-from core.schemas.common import FUNCTIONS_MAX, Function, WireModel
+from core.schemas.common import FUNCTIONS_MAX, Function, Id, Text, WireModel
 from core.schemas.openai_errors import FieldError, OpenAIError
 from core.tools import Offer
 
@@ -149,7 +149,7 @@ AnswerFormat = Literal["wav", "mp3", "flac", "opus", "pcm16"]
 
 class TextPart(WireModel):
     type: Literal["text"]
-    text: str = Field(max_length=limits.TEXT_MAX_CHARS)
+    text: Text
 
 
 class Url(WireModel):
@@ -183,7 +183,7 @@ class RefusalPart(WireModel):
     """A refusal of the assistant."""
 
     type: Literal["refusal"]
-    refusal: str = Field(max_length=limits.TEXT_MAX_CHARS)
+    refusal: Text
 
 
 Part = Annotated[
@@ -194,30 +194,29 @@ Part = Annotated[
 class SpokenAnswer(WireModel):
     """An earlier response, by the id of its audio."""
 
-    id: str = Field(max_length=limits.ID_MAX_CHARS)
+    id: Id
 
 
-class CalledFunction(WireModel):
-    name: str = Field(max_length=limits.ID_MAX_CHARS)
-    arguments: str = Field(max_length=limits.TEXT_MAX_CHARS)
+class FunctionName(WireModel):
+    name: Id
+
+
+class CalledFunction(FunctionName):
+    arguments: Text
 
 
 class ToolCall(WireModel):
-    id: str = Field(max_length=limits.ID_MAX_CHARS)
+    id: Id
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
 class ChatMessage(WireModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: (
-        Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
-        | Annotated[list[Part], Field(max_length=limits.ITEMS_MAX)]
-        | None
-    ) = None
+    content: Text | Annotated[list[Part], Field(max_length=limits.ITEMS_MAX)] | None = None
     audio: SpokenAnswer | None = None
     tool_calls: list[ToolCall] | None = Field(None, max_length=FUNCTIONS_MAX)
-    tool_call_id: str | None = Field(None, max_length=limits.ID_MAX_CHARS)
+    tool_call_id: Id | None = None
 
 
 class SpokenWith(WireModel):
@@ -237,10 +236,6 @@ class FunctionTool(WireModel):
     function: Function
 
 
-class FunctionName(WireModel):
-    name: str = Field(max_length=limits.ID_MAX_CHARS)
-
-
 class FunctionChoice(WireModel):
     type: Literal["function"]
     function: FunctionName
@@ -251,7 +246,7 @@ class StreamOptions(WireModel):
 
 
 class CompletionRequest(WireModel):
-    model: str = Field(max_length=limits.ID_MAX_CHARS)
+    model: Id
     messages: list[ChatMessage] = Field(min_length=1, max_length=limits.MESSAGES_MAX)
     modalities: list[Literal["text", "audio"]] = Field(["text"], min_length=1)
     audio: AudioOptions | None = None

@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from fastapi import Depends, Request
 from pydantic import Field, ValidationError
@@ -20,13 +20,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from core.errors import (
-    BadRequestError,
-    NotAvailableError,
-    NoWorkerError,
-    OmniError,
-    UnauthorizedError,
-)
+from core import errors
 from core.protocols.events import MS_PER_S
 from core.protocols.realtime_session import ENGINES
 from core.schemas import limits
@@ -64,13 +58,13 @@ def check_key(connection: HTTPConnection) -> Json | None:
     keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
     known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
     if keys and not any(known):
-        raise UnauthorizedError("Incorrect API key provided.")
+        raise errors.UnauthorizedError("Incorrect API key provided.")
     return None
 
 
 def check_api_key(connection: HTTPConnection) -> None:
     if check_key(connection) is not None:
-        raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
+        raise errors.UnauthorizedError("A client secret cannot make another; an API key is needed.")
 
 
 def shown_key(connection: HTTPConnection) -> str:
@@ -84,10 +78,7 @@ def shown_key(connection: HTTPConnection) -> str:
 
 
 NeedsKey = Depends(check_key)
-"""Dependency of routes that accept an API key or a client secret."""
-
 NeedsApiKey = Depends(check_api_key)
-"""Dependency of routes that accept an API key only."""
 
 
 PUBLISHED: Final = "minicpm-o-4.5"
@@ -140,11 +131,11 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
     """
     if not gateway.is_open:
-        raise NoWorkerError()
+        raise errors.NoWorkerError()
     params = parse_body(SpeechRequest, await request.body())
     check_model(gateway, params.model)
     if not params.input.strip():
-        raise BadRequestError("input: the text is empty.")
+        raise errors.BadRequestError("input: the text is empty.")
     worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
@@ -152,7 +143,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     is_suggestion = facts is not None and may_keep and params.input in facts.try_saying
     # Of the sound of the voice as well.
     clip_id = hash_of(f"{facts}{params}{worker_text}") if is_suggestion else ""
-    if is_suggestion and (clip := gateway.clips.find(clip_id)) is not None:
+    if is_suggestion and (clip := gateway.clips.get(clip_id)) is not None:
         return Response(clip, media_type=params.media_type)
     messages = reply(gateway, worker_text, client, is_recorded=not is_suggestion)
     made = Speech(params, messages)
@@ -175,10 +166,12 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
     """Upload a voice: half a second to 30 s of audio in any file format."""
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         if form.get("type", "audio_sample") != "audio_sample":
-            raise BadRequestError("type: only audio_sample is supported.")
+            raise errors.BadRequestError("type: only audio_sample is supported.")
         name, sample = form.get("name"), form.get("audio_sample")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
-            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is required.")
+            raise errors.BadRequestError(
+                f"name: a text of 1 to {NAME_MAX_CHARS} characters is required."
+            )
         if not isinstance(sample, UploadFile):
             raise missing("audio_sample", "an audio file is required.")
         content = await sample.read()
@@ -259,17 +252,17 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     params, content = await _form(request)
     check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
-    workers = [worker for worker in known if worker.is_answering]
-    able = [worker for worker in workers if _kind(worker) is not None]
-    if not workers:
-        raise NoWorkerError()
-    if not able:
-        raise NotAvailableError("No transcriber is available (transcription.by).")
+    kinds = {one: one.service.transcribes_by for one in known if one.is_answering}
+    if not kinds:
+        raise errors.NoWorkerError()
+    if not any(kinds.values()):
+        raise errors.NotAvailableError("No transcriber is available (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
     with audio_in("file"):
         audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
-    passages = _written(gateway, able, params, audio, client)
+    by_whisper = [worker for worker, kind in kinds.items() if kind == "whisper"]
+    passages = _written(gateway, by_whisper, params, audio, client)
     if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
         return Streamed(_events(first, passages, audio), passages)
@@ -290,14 +283,9 @@ async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
         return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
 
-def _kind(worker: WorkerConnection) -> str | None:
-    latest = worker.service.latest
-    return latest.transcribes_by if latest is not None else None
-
-
 def _written(
     gateway: Gateway,
-    able: list[WorkerConnection],
+    by_whisper: list[WorkerConnection],
     params: TranscriptionForm,
     audio: Audio,
     client: str,
@@ -305,7 +293,6 @@ def _written(
     """Transcribe by Whisper on the worker with the most free slots, else by the model."""
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
-    by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
         return call(max(by_whisper, key=lambda each: each.available_slots), audio.samples, query)
 
@@ -330,8 +317,7 @@ def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Resp
             return JSONResponse({"text": _text(passages), "usage": _usage(audio)})
 
 
-# Any, here and below: JSON.
-def _verbose(passages: Passages, audio: Audio) -> dict[str, Any]:
+def _verbose(passages: Passages, audio: Audio) -> Json:
     languages = [passage.language for passage in passages if passage.language]
     segments = [
         {"id": number, "start": passage.start_s, "end": passage.end_s, "text": passage.text}
@@ -353,23 +339,19 @@ def _verbose(passages: Passages, audio: Audio) -> dict[str, Any]:
 async def _events(
     first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], audio: Audio
 ) -> AsyncGenerator[str]:
-    said: list[str] = []
+    said, passage = "", first
     try:
-        passage = first
         while passage is not None:
             delta = f" {passage.text}" if said else passage.text
-            said.append(delta)
+            said += delta
             yield server_event({"type": "transcript.text.delta", "delta": delta})
             passage = await anext(passages, None)
-    except OmniError as error:
+        yield server_event({"type": "transcript.text.done", "text": said, "usage": _usage(audio)})
+    except errors.OmniError as error:
         yield server_event(openai_error(error))
-        return
-    yield server_event(
-        {"type": "transcript.text.done", "text": "".join(said), "usage": _usage(audio)}
-    )
 
 
-def _usage(audio: Audio) -> dict[str, Any]:
+def _usage(audio: Audio) -> Json:
     return {"type": "duration", "seconds": audio.duration_ms / MS_PER_S}
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Request, WebSocket
 from pydantic import Field
+from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
 from core import errors
@@ -31,14 +32,15 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
+from gateway_modules.openai.answer import ID_BYTES, Json
 from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Upward, Verdict
-from gateway_modules.routes.sockets import Handshake, record_refusal, serve
+from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
+from gateway_modules.routes.sockets import record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
+from gateway_modules.web import messages
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.messages import peek_type, unless_disconnected, with_strings_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -59,15 +61,13 @@ INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
 OFF: Final = f"WebRTC is not served here: {INSTALL}, or use a WebSocket."
 TIMEOUT_S: Final = 30.0  # of a response, besides the wait in the queue
 PARTS_MAX: Final = 4
-
-Json = dict[str, Any]  # Any: JSON
+PASSED_HEADERS: Final = ("content-type", "retry-after")  # of the WebRTC process's answers
 
 sockets = APIRouter(prefix="/v1")
 calls = ApiRouter(prefix="/v1", tags=["openai"], dependencies=[routes.NeedsKey])
 
 
 SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
-SESSION_ID_BYTES: Final = 12
 
 
 class ExpiresAfter(WireModel):
@@ -116,16 +116,18 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
     first = json.dumps({"type": "session.update", "session": session}) if session else None
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
-    handshake = Handshake(
+    is_returning = RESUME_TOKEN in websocket.query_params
+    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
+    await serve(
+        websocket,
+        kind,
+        session_id or generate_session_id(kind.value),
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
-        traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
+        traffic=EventTraffic(gateway.voices, sends_queue),
         first=first if kind is SocketKind.REALTIME else None,
     )
-    is_returning = RESUME_TOKEN in websocket.query_params
-    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
-    await serve(websocket, kind, session_id or generate_session_id(kind.value), handshake)
 
 
 async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
@@ -136,22 +138,20 @@ async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
     await websocket.send_denial_response(answer)
 
 
+@dataclass(eq=False)
 class EventTraffic(Traffic):
-    def __init__(self, voices: VoiceLibrary, *, sends_queue: bool) -> None:
-        self._voices = voices
-        self._sends_queue = sends_queue
+    voices: VoiceLibrary
+    sends_queue: bool
 
     async def read(self, text: str) -> RawMessage:
-        return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
+        return RawMessage(AUDIO if messages.peek_type(text) in APPENDS else EVENT, text)
 
-    async def upward(self, text: str) -> Upward:
+    async def upward(self, text: str) -> str | None:
         """Forward everything, with the audio of named voices added."""
-        if VOICE not in text:
-            return Upward(text)
-        return Upward(await self._voices.run(with_voice, text, self._voices))
+        return await self.voices.run(with_voice, text, self.voices) if VOICE in text else text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        kind = peek_type(text)
+        kind = messages.peek_type(text)
         if kind in STARTS:
             ticket.has_started = True
         code = CODE.search(text) if kind == "error" else None
@@ -162,17 +162,15 @@ class EventTraffic(Traffic):
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(socket_code(message.code), message.message)
-        return message.to_json() if self._sends_queue else None
+        return message.to_json() if self.sends_queue else None
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:
     try:
         check_json_shape(text)
-        event = json.loads(text)
-    except (errors.OmniError, ValueError, RecursionError):
+        event = messages.parse_object(text)
+    except errors.OmniError:
         return text  # the worker reports the error
-    if not isinstance(event, dict):
-        return text
     for kind in ("session", "response"):
         settings = event.get(kind)
         if not isinstance(settings, dict):
@@ -187,7 +185,7 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         if sample is not None:
             output |= {"voice": voice, "voice_sample": sample}
             settings["audio"] = audio | {"output": output}
-            return with_strings_of(text, json.dumps(event))
+            return messages.with_strings_of(text, json.dumps(event))
     return text
 
 
@@ -235,10 +233,12 @@ async def create_live_session(request: Request, gateway: GatewayHere) -> Respons
 async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
     """End a call; only its owner knows its id."""
     _check_enabled(gateway)
-    answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{quote(call_id, safe='')}")
-    return Response(
-        answer.content, answer.status_code, media_type=answer.headers.get("content-type")
-    )
+    return _passed_on(await _ask(gateway, "DELETE", f"{CALLS_PATH}/{quote(call_id, safe='')}"))
+
+
+def _passed_on(answer: httpx.Response) -> Response:
+    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
+    return Response(answer.content, answer.status_code, headers)
 
 
 def _check_enabled(gateway: Gateway) -> None:
@@ -252,13 +252,7 @@ async def _offer(request: Request) -> tuple[str, Json]:
         sdp, session = (await request.body()).decode("utf-8", "replace"), "{}"
     elif kind == "multipart/form-data":
         async with request.form(max_files=PARTS_MAX, max_fields=PARTS_MAX) as form:
-            parts = {
-                name: part
-                if isinstance(part, str)
-                else (await part.read()).decode(errors="replace")
-                for name, part in form.items()
-            }
-        sdp, session = parts.get("sdp", ""), parts.get("session", "{}")
+            sdp, session = await _part(form.get("sdp", "")), await _part(form.get("session", "{}"))
     else:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
@@ -270,6 +264,10 @@ async def _offer(request: Request) -> tuple[str, Json]:
     if not isinstance(read, dict):
         raise errors.BadRequestError("session: not an object.")
     return sdp, read
+
+
+async def _part(part: UploadFile | str) -> str:
+    return part if isinstance(part, str) else (await part.read()).decode(errors="replace")
 
 
 async def _begin(
@@ -292,16 +290,9 @@ async def _begin(
         key=routes.shown_key(request),
         client=gateway.access.client_address(request),
     )
-    answer = await unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
+    answer = await messages.unless_disconnected(request, _ask(gateway, "POST", CALLS_PATH, offer))
     if answer.status_code != HTTPStatus.OK:
-        retry = answer.headers.get("retry-after")
-        headers = {"Retry-After": retry} if retry else {}
-        return Response(
-            answer.content,
-            answer.status_code,
-            headers,
-            media_type=answer.headers.get("content-type"),
-        )
+        return _passed_on(answer)
     return CallAnswer.model_validate_json(answer.content)
 
 
@@ -325,23 +316,23 @@ async def _ask(
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Create an expiring key for Realtime sessions with given settings."""
     params = parse_body(ClientSecretRequest, await request.body() or b"{}")
-    made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
-    session = session_object(params.session, routes.served_model(gateway), made.expires_at)
-    return JSONResponse({**asdict(made), "session": session})
+    secret, session = _prepared(gateway, params.session, params.expires_after.seconds)
+    return JSONResponse({**secret, "session": session})
 
 
 @calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Create such a key in the format of the protocol's beta."""
     given = parse_body(SessionPatch, await request.body() or b"{}")
-    made = gateway.client_secrets.make(given, SECONDS_USUAL)
-    session = session_object(given, routes.served_model(gateway), made.expires_at)
-    return JSONResponse({**session, "client_secret": asdict(made)})
+    secret, session = _prepared(gateway, given, SECONDS_USUAL)
+    return JSONResponse({**session, "client_secret": secret})
 
 
-def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
-    config = SessionConfig(OutputConfig("")).patched(settings)
-    session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
+def _prepared(gateway: Gateway, settings: SessionPatch, seconds: int) -> tuple[Json, Json]:
+    """Return a new client secret and its session, both as they are sent."""
+    made, session_id = gateway.client_secrets.make(settings, seconds), secrets.token_hex(ID_BYTES)
+    config, model = SessionConfig(OutputConfig("")).patched(settings), routes.served_model(gateway)
+    session = config.wire(f"sess_{session_id}", model, made.expires_at)
     if settings.instructions is None:
         del session["instructions"]  # the worker's default applies
-    return session
+    return asdict(made), session

@@ -11,12 +11,12 @@ import asyncio
 import base64
 import json
 import os
+import struct
 import sys
-from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import structlog
@@ -36,18 +36,16 @@ from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, w
 
 PCM16_MAX: Final = 32_767
 # Container and codec, named as in libsndfile.
-FILES: Final = MappingProxyType(
-    {
-        "wav": ("WAV", "PCM_16"),
-        "mp3": ("MP3", "MPEG_LAYER_III"),
-        "flac": ("FLAC", "PCM_16"),
-        "opus": ("OGG", "OPUS"),
-    }
-)
+FILES: Final = {
+    "wav": ("WAV", "PCM_16"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "flac": ("FLAC", "PCM_16"),
+    "opus": ("OGG", "OPUS"),
+}
 
 
 # Proxies must not buffer events.
-UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+UNBUFFERED: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 EVENTS: Final = "text/event-stream"
 
 
@@ -64,8 +62,8 @@ class Streamed(ClosingResponse):
         media_type: str = EVENTS,
     ) -> None:
         """`source` is read by the body."""
-        closes, headers = (body.aclose, source.aclose), dict(UNBUFFERED)
-        super().__init__(body, *closes, media_type=media_type, headers=headers)
+        closes = body.aclose, source.aclose
+        super().__init__(body, *closes, media_type=media_type, headers=UNBUFFERED)
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -83,10 +81,8 @@ def server_event(body: Mapping[str, Any]) -> str:
 def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: AudioDecoder) -> str:
     """Encode little-endian float32, mono, 24 kHz to Base64 of a file, or of raw "pcm16". Blocks."""
     samples = b"".join(pieces)
-    if answer_format == "pcm16":
-        content = pcm16(samples)
-    else:
-        content = decoder.encode(samples, *FILES[answer_format])
+    is_raw = answer_format == "pcm16"
+    content = pcm16(samples) if is_raw else decoder.encode(samples, *FILES[answer_format])
     return base64.b64encode(content).decode("ascii")
 
 
@@ -95,13 +91,10 @@ def pcm16(samples: bytes) -> bytes:
 
     The gateway does not import numpy, and pieces of a stream are too short for a process each.
     """
-    floats = array("f", samples)
-    if sys.byteorder == "big":
-        floats.byteswap()
-    integers = array("h", [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in floats])
-    if sys.byteorder == "big":
-        integers.byteswap()
-    return integers.tobytes()
+    count = len(samples) // limits.SAMPLE_BYTES
+    values = struct.unpack(f"<{count}f", samples)
+    integers = [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in values]
+    return struct.pack(f"<{count}h", *integers)
 
 
 ENCODER_MODULE: Final = "core.sound_encoder"
@@ -160,16 +153,7 @@ async def _feed(process: Process, samples: AsyncIterator[bytes]) -> None:
 INPUT_MAX_CHARS: Final = 4_096  # Source: the API reference
 TASK: Final = "Please read the text below."
 PROMPT_MAX_TOKENS: Final = 16_384  # ours: four for each character of the longest text
-MEDIA_TYPES: Final = MappingProxyType(
-    {
-        "mp3": "audio/mpeg",
-        "opus": "audio/ogg",
-        "aac": "audio/aac",
-        "flac": "audio/flac",
-        "wav": "audio/wav",
-        "pcm": "audio/pcm",
-    }
-)
+SUBTYPES: Final = {"mp3": "mpeg", "opus": "ogg"}  # of media types; the others are the format
 # A WAV file of unknown length has the greatest possible length in its header.
 WAV_HEAD: Final = wav_header(
     limits.OUTPUT_SAMPLE_RATE_HZ, 1, MAX_WAV_BYTES - WAV_HEADER_BYTES + RIFF_HEAD_BYTES
@@ -186,7 +170,8 @@ class SpeechRequest(SpokenWith):
 
     @property
     def media_type(self) -> str:
-        return EVENTS if self.stream_format == "sse" else MEDIA_TYPES[self.response_format]
+        sound = self.response_format
+        return EVENTS if self.stream_format == "sse" else f"audio/{SUBTYPES.get(sound, sound)}"
 
 
 def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
@@ -202,19 +187,23 @@ def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
     return request.to_json()
 
 
+def _usage(fed: int, said: int) -> dict[str, int]:
+    return {"input_tokens": fed, "output_tokens": said, "total_tokens": fed + said}
+
+
+@dataclass(eq=False)
 class Speech:
-    def __init__(self, params: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
-        self.params = params
-        self._messages = messages
-        self._first = b""
-        self._usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    params: SpeechRequest
+    messages: AsyncGenerator[ReplyMessage]
+    first: bytes = b""
+    usage: dict[str, int] = field(default_factory=lambda: _usage(0, 0))
 
     async def begin(self) -> None:
         """Wait for the first audio; an error before it is an HTTP status."""
         problem: OmniError = GenerationFailedError("The model generated no speech for this text.")
-        async for message in self._messages:
+        async for message in self.messages:
             if isinstance(message, ChatChunk) and message.audio_data:
-                self._first = message.audio_data
+                self.first = message.audio_data
                 return
             if isinstance(message, ChatDone) and not message.text:
                 problem = BadRequestError("input: nothing in it can be spoken.")
@@ -230,7 +219,7 @@ class Speech:
                 async for part in audio:
                     encoded_part = base64.b64encode(part).decode("ascii")
                     yield server_event({"type": "speech.audio.delta", "audio": encoded_part})
-                yield server_event({"type": "speech.audio.done", "usage": self._usage})
+                yield server_event({"type": "speech.audio.done", "usage": self.usage})
             except OmniError as error:
                 yield server_event(openai_error(error))
 
@@ -239,26 +228,22 @@ class Speech:
         async with aclosing(samples):
             if kind == "wav":
                 yield WAV_HEAD
-            if kind in ("pcm", "wav") and speed == 1:
+                kind = "pcm"
+            if kind == "pcm" and speed == 1:
                 async for piece in samples:
                     yield pcm16(piece)
                 return
-            coding = "pcm" if kind == "wav" else kind
-            async with aclosing(encoded(samples, coding, speed)) as parts:
+            async with aclosing(encoded(samples, kind, speed)) as parts:
                 async for part in parts:
                     yield part
 
     async def _samples(self) -> AsyncGenerator[bytes]:
         """Yield the worker's audio: little-endian float32, mono, 24 kHz."""
-        async with aclosing(self._messages):
-            yield self._first
-            async for message in self._messages:
+        async with aclosing(self.messages):
+            yield self.first
+            async for message in self.messages:
                 if isinstance(message, ChatChunk) and message.audio_data:
                     yield message.audio_data
                 elif isinstance(message, ChatDone):
                     fed, said = message.input_tokens, message.generated_tokens
-                    self._usage = {
-                        "input_tokens": fed,
-                        "output_tokens": said,
-                        "total_tokens": fed + said,
-                    }
+                    self.usage = _usage(fed, said)

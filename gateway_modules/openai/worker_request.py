@@ -9,11 +9,13 @@ import base64
 import binascii
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+import gateway_modules.openai.chat_request as asked
 from core.errors import AudioError, BadRequestError
 from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
@@ -29,17 +31,6 @@ from core.schemas.common import (
     VideoContent,
 )
 from core.tools import call_text, outputs_text
-from gateway_modules.openai.chat_request import (
-    SCHEMA,
-    AudioPart,
-    ChatMessage,
-    CompletionRequest,
-    ImagePart,
-    Part,
-    RefusalPart,
-    TextPart,
-    VideoPart,
-)
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
@@ -61,32 +52,23 @@ def audio_in(field: str) -> Iterator[None]:
         raise type(error)(f"{field}: {error.message}") from error
 
 
-class Transcripts:
+class Transcripts(dict[str, tuple[int, str]]):
     """Transcripts of spoken responses, in memory, by the unguessable id of their audio."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def keep(self, audio_id: str, text: str) -> int:
         expires_s = int(time.time()) + TRANSCRIPT_LIFE_S
-        self._kept[audio_id] = expires_s, text
-        while len(self._kept) > TRANSCRIPTS_MAX:
-            self._kept.popitem(last=False)
+        self[audio_id] = expires_s, text
+        if len(self) > TRANSCRIPTS_MAX:
+            del self[next(iter(self))]
         return expires_s
 
     def find(self, audio_id: str) -> str | None:
-        expires_s, text = self._kept.get(audio_id, (0, ""))
+        expires_s, text = self.get(audio_id, (0, ""))
         return text if expires_s > time.time() else None
 
 
-class Clips:
+class Clips(dict[str, bytes]):
     """Spoken suggestions, in memory, by an id of all that they depend on."""
-
-    def __init__(self) -> None:
-        self._clips: dict[str, bytes] = {}
-
-    def find(self, clip_id: str) -> bytes | None:
-        return self._clips.get(clip_id)
 
     async def kept(
         self, clip_id: str, body: AsyncGenerator[str | bytes]
@@ -97,13 +79,13 @@ class Clips:
             async for part in body:
                 parts.append(part.encode() if isinstance(part, str) else part)
                 yield part
-        self._clips[clip_id] = b"".join(parts)
-        if len(self._clips) > CLIPS_MAX:
-            del self._clips[next(iter(self._clips))]
+        self[clip_id] = b"".join(parts)
+        if len(self) > CLIPS_MAX:
+            del self[next(iter(self))]
 
 
 def worker_request(
-    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+    params: asked.CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[str, float]:
     """Return the JSON of a `ChatSocketRequest`, and the length of its audio without videos, s."""
     content = _Content(text, voices, transcripts)
@@ -134,7 +116,7 @@ def worker_request(
     return LongText.of(request.to_json(), content.strings), content.audio_s
 
 
-def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
+def _history(params: Sequence[asked.ChatMessage], content: _Content) -> Iterator[Message]:
     calls: list[str] = []
     outputs: dict[int, str] = {}  # by the index of their call
     for index, message in enumerate(params):
@@ -159,31 +141,31 @@ def _returned(outputs: Mapping[int, str]) -> Message:
     return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
 
 
+@dataclass(eq=False)
 class _Content:
-    def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
-        self.strings: dict[str, tuple[str, ...]] = {}
-        self.audio_s = 0.0
-        self._text = text
-        self._voices = voices
-        self._transcripts = transcripts
-        self._name = secrets.token_hex(NAME_BYTES)
+    source: str  # the client's request
+    voices: VoiceLibrary
+    transcripts: Transcripts
+    strings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    audio_s: float = 0.0
+    name: str = field(default_factory=partial(secrets.token_hex, NAME_BYTES))
 
-    def text(self, where: str, message: ChatMessage) -> str:
+    def text(self, where: str, message: asked.ChatMessage) -> str:
         items = list(self.items(where, message))
         if not all(isinstance(item, TextContent) for item in items):
             raise BadRequestError(f"{where}.content: the output of a tool is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
-    def prompt(self, params: CompletionRequest) -> str:
-        long, text = self._text, params.prompt
+    def prompt(self, params: asked.CompletionRequest) -> str:
+        long, text = self.source, params.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
         if params.json_format is not None and filled != text:
-            raise BadRequestError(f"{SCHEMA}: a string in it is longer than {LONG_CHARS}.")
+            raise BadRequestError(f"{asked.SCHEMA}: a string in it is longer than {LONG_CHARS}.")
         return _checked(filled, "tools" if params.offer.functions else "response_format")
 
-    def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
+    def items(self, where: str, message: asked.ChatMessage) -> Iterator[ContentItem]:
         if message.content is None and message.audio is not None:
-            said = self._transcripts.find(message.audio.id)
+            said = self.transcripts.find(message.audio.id)
             if said is None:
                 raise BadRequestError(
                     f"{where}.audio.id: this response is no longer stored; send its text."
@@ -201,19 +183,19 @@ class _Content:
             made = call_text(call.function.name, self._whole(call.function.arguments, at))
             yield TextContent(text=made)
 
-    def _item(self, where: str, part: Part) -> ContentItem:
+    def _item(self, where: str, part: asked.Part) -> ContentItem:
         match part:
-            case TextPart(text=text) | RefusalPart(refusal=text):
+            case asked.TextPart(text=text) | asked.RefusalPart(refusal=text):
                 return TextContent(text=self._whole(text, f"{where}.text"))
-            case ImagePart(image_url=url):
+            case asked.ImagePart(image_url=url):
                 return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
-            case VideoPart(video_url=url):
+            case asked.VideoPart(video_url=url):
                 return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
-            case AudioPart(input_audio=audio):
+            case asked.AudioPart(input_audio=audio):
                 field = f"{where}.input_audio.data"
                 file = _decoded(self._parts(audio.data), field)
                 with audio_in(field):
-                    samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                    samples = self.voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
                 pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)
@@ -229,7 +211,7 @@ class _Content:
         return self._kept([data, *others])
 
     def _parts(self, string: str) -> list[str]:
-        text = self._text
+        text = self.source
         return list(text.value(string)) if isinstance(text, LongText) else [string]
 
     def _whole(self, string: str, where: str) -> str:
@@ -239,7 +221,7 @@ class _Content:
         """Return a string of the worker's request, or a placeholder for a long one."""
         if sum(map(len, parts)) <= LONG_CHARS:
             return "".join(parts)
-        name = f"{self._name}-{len(self.strings)}."
+        name = f"{self.name}-{len(self.strings)}."
         self.strings[name] = tuple(parts)
         return name
 

@@ -7,31 +7,37 @@ tickets held here, so messages lost with the old one need not be repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+import structlog
+from pydantic import ValidationError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from config import Settings
 from core import errors
 from core.protocols.events import Event, RawMessage, Rejected
-from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
+from core.schemas.limits import MIB
+from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
+from core.worker_tls import client_context
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import WorkerSet
-from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_client import TimedConnection, WorkerClient, socket_options
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
-from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_ticket_id
+from gateway_modules.queue.worker_pool import ReturnTickets, TicketSource, WorkerPool
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
 STOP: Final = RawMessage("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then waiting tickets are refused; the life of a return ticket
-
-
-class DoorTicket(Ticket):
-    send: Callable[[wire.FromDoor], None]
-
-    def update_status(self, status: WorkerStatus) -> None:
-        self.send(wire.StatusChanged(ticket_id=self.ticket_id, status=status))
+DOOR_ID_BYTES: Final = 8
+RETRY_S: Final = 0.5  # between two attempts to connect
+MESSAGE_MAX_BYTES: Final = 64 * MIB  # 100,000 waiting tickets in one text
+LOG: Final = structlog.get_logger("door")
 
 
 class DoorWorkers(WorkerSet):
@@ -56,7 +62,7 @@ class DoorWorkers(WorkerSet):
             worker.service.missed_polls = state.misses
 
 
-class DeskClient:
+class DeskClient(TicketSource):
     """The pool of a door: requests are queued at the desk.
 
     While the desk is unreachable, new requests are refused and sessions continue; waiting requests
@@ -66,62 +72,57 @@ class DeskClient:
     """
 
     def __init__(
-        self, link: wire.DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
+        self, settings: Settings, client: WorkerClient, post: Callable[[str, Event], None]
     ) -> None:
-        """`post` queues an event for a session of this door; `client` is closed by `stop`."""
-        self.client = client
-        self.tickets = ReturnTickets()
-        self.directory = DoorWorkers(link.send)
+        """`post` queues an event for a session of this door.
+
+        Raises ValueError without a desk or a secret in the settings.
+        """
+        super().__init__(client, ReturnTickets(), utc_now)
+        desk, tls = wire.desk_place(settings), client_context(settings)
+        secret, door_id = wire.shared_secret(settings), secrets.token_hex(DOOR_ID_BYTES)
+        self.directory = DoorWorkers(self._send)
         self.queue_length = 0
         self.longest_wait_s = 0.0
-        self.is_stopped = False
-        self._link = link
+        self.is_connected = False
+        self._connect = partial(
+            connect,
+            f"{'wss' if tls else 'ws'}://{desk.netloc}{wire.DOOR_PATH}",
+            create_connection=TimedConnection,
+            additional_headers={WORKER_SECRET_HEADER: secret, wire.DOOR_ID: door_id},
+            max_size=MESSAGE_MAX_BYTES,
+            **socket_options(tls, settings.limits.heartbeat_s),
+        )
         self._post = post
         self._held: dict[str, Ticket] = {}
+        self._outbox: list[wire.FromDoor] = []
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._away: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
         return self._task is not None and not self.is_stopped
 
     @property
-    def is_connected(self) -> bool:
-        return self._link.is_open
+    def is_busy(self) -> bool:
+        return bool(self._held)
 
     @property
     def ready_count(self) -> int:
         return self.directory.ready_count if self.is_connected else 0
 
-    def hold_for_returns(self, hold_s: float) -> None:
-        """No-op: the desk does it."""
-
     async def start(self) -> None:
-        run = self._link.run(self._begin, self._handle, self._lose)
-        self._task = asyncio.create_task(run, name="desk")
+        self._task = asyncio.create_task(self._run(), name="desk")
 
     async def stop(self) -> None:
         self.close_intake()
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
         if self._away is not None:
             self._away.cancel()
         await self.client.close()
-
-    def close_intake(self) -> None:
-        self.is_stopped = True
-        self._refuse_waiting(errors.ShuttingDownError())
-        self._update_idle()
-
-    async def wait_until_idle(self, limit_s: float) -> bool:
-        self._update_idle()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._idle.wait()
-        return self._idle.is_set()
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:
@@ -132,60 +133,27 @@ class DeskClient:
     def refresh_estimates(self) -> None:
         """No-op: the desk sends them."""
 
-    def enqueue(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        owner: str = "",
-        order: int | None = None,
-    ) -> Ticket:
-        if order is None or self.is_stopped:
-            self.check_intake(client)
-        ticket = self._made(RequestType(request_type), session_id, client, owner)
-        ticket.history_hash, ticket.order = history_hash or "", order or 0
+    def _enter(self, ticket: Ticket) -> None:
         # A position that was spent here belongs to a request whose worker was lost.
-        is_return = order is not None and not self.tickets.is_spent(order)
-        self._link.send(_entry(ticket, is_return=is_return))
-        return ticket
+        is_return = ticket.order > 0 and not self.tickets.is_spent(ticket.order)
+        self._occupy(ticket, is_return=is_return)
 
-    def adopt(
-        self,
-        worker: WorkerConnection,
-        request_type: RequestType,
-        session_id: str | None,
-        owner: str = "",
-    ) -> Ticket:
-        ticket = self._made(request_type, session_id, None, owner)
-        ticket.end_wait(worker)
-        self._link.send(_entry(ticket))
-        return ticket
+    def _occupy(self, ticket: Ticket, *, is_return: bool = False) -> None:
+        ticket.on_status = self._report_status
+        self._held[ticket.ticket_id] = ticket
+        self._update_idle()
+        self._send(_entry(ticket, is_return=is_return))
+
+    def _report_status(self, ticket: Ticket, status: WorkerStatus) -> None:
+        self._send(wire.StatusChanged(ticket_id=ticket.ticket_id, status=status))
 
     def leave(self, ticket: Ticket) -> None:
         if self._held.pop(ticket.ticket_id, None) is None:
             return
-        self._link.send(
-            wire.Leave(
-                ticket_id=ticket.ticket_id,
-                has_started=ticket.has_started,
-                kept_hash=ticket.kept_hash,
-            )
-        )
+        self._send(wire.Leave.model_validate(ticket))
         if ticket.is_waiting:
             ticket.end_wait(errors.QueueCancelledError())
         self._update_idle()
-
-    def _made(
-        self, request_type: RequestType, session_id: str | None, client: str | None, owner: str
-    ) -> Ticket:
-        name, now = new_ticket_id(), utc_now()
-        ticket = DoorTicket(name, request_type, session_id, now, self.leave, "", client, owner)
-        ticket.send = self._link.send
-        self._held[ticket.ticket_id] = ticket
-        self._idle.clear()
-        return ticket
 
     def _refuse_waiting(self, error: errors.OmniError) -> None:
         for ticket in list(self._held.values()):
@@ -193,38 +161,87 @@ class DeskClient:
                 ticket.end_wait(error)
                 self.leave(ticket)
 
-    def _update_idle(self) -> None:
-        if not self._held:
-            self._idle.set()
+    def _send(self, message: wire.FromDoor) -> None:
+        """Queue a message; while disconnected it is discarded."""
+        if self.is_connected:
+            self._outbox.append(message)
+            self._wake.set()
 
-    def _begin(self, welcome: wire.Welcome) -> Iterator[wire.FromDoor]:
-        """Yield the tickets held: sessions first, so that their slots are not assigned again."""
+    async def _run(self) -> None:
+        """Connect and reconnect until cancelled.
+
+        After any failure, also of a handler, a new connection starts from a consistent state.
+        """
+        problem = ""
+        while True:
+            try:
+                async with self._connect() as socket:
+                    [welcome] = wire.FROM_DESK.validate_json(await socket.recv(decode=False))
+                    assert isinstance(welcome, wire.Welcome), "a desk's first message"
+                    problem, self.is_connected = "", True
+                    LOG.info("desk connected")
+                    self._begin(welcome)
+                    await self._serve(socket)
+            except (OSError, TimeoutError, WebSocketException, ValidationError) as error:
+                if self.is_connected or str(error) != problem:
+                    LOG.warning("desk away", reason=str(error))
+                problem = str(error)
+            except Exception:
+                LOG.exception("connection to the desk failed")
+            finally:
+                self.is_connected = False
+                self._outbox.clear()
+                if self._away is None:
+                    loop = asyncio.get_running_loop()
+                    self._away = loop.call_later(AWAY_LIMIT_S, self._give_up)
+            await asyncio.sleep(RETRY_S)
+
+    def _begin(self, welcome: wire.Welcome) -> None:
+        """Name the tickets held: sessions first, so that their slots are not assigned again."""
         if self._away is not None:
             self._away.cancel()
             self._away = None
         self.tickets.key = bytes.fromhex(welcome.ticket_key)
-        yield from map(_entry, sorted(self._held.values(), key=lambda ticket: ticket.is_waiting))
-
-    def _lose(self) -> None:
-        if self._away is None:
-            loop = asyncio.get_running_loop()
-            self._away = loop.call_later(AWAY_LIMIT_S, self._give_up)
+        for ticket in sorted(self._held.values(), key=lambda ticket: ticket.is_waiting):
+            self._send(_entry(ticket))
 
     def _give_up(self) -> None:
         self._away = None  # for the tickets that return to their positions from now on
         self._refuse_waiting(wire.DeskAwayError())
 
+    async def _serve(self, socket: ClientConnection) -> None:
+        writer = asyncio.create_task(self._write(socket), name="desk writer")
+        try:
+            while True:
+                for message in wire.FROM_DESK.validate_json(await socket.recv(decode=False)):
+                    self._handle(message)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self, socket: ClientConnection) -> None:
+        with suppress(ConnectionClosed):  # the reader reports it
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                messages, self._outbox = self._outbox, []
+                await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
+
     def _handle(self, message: wire.FromDesk) -> None:
         match message:
             case wire.Workers(workers=states):
                 self.directory.update(states)
-            case wire.Queue():
-                self.queue_length = message.length
-                self.longest_wait_s = message.longest_wait_s
-                for ticket_id, order, position, wait_s in message.tickets:
-                    self._move(ticket_id, order, position, wait_s)
-            case wire.Assigned():
-                self._assign(message)
+            case wire.Queue(tickets=moved):
+                self.queue_length, self.longest_wait_s = message.length, message.longest_wait_s
+                for now in moved:
+                    self._move(now)
+            case wire.Assigned(ticket_id=ticket_id):
+                if (ticket := self._held.get(ticket_id)) is not None:  # else it has left
+                    worker = self.directory.at(message.worker)
+                    assert worker is not None, "a desk names its workers before it assigns them"
+                    ticket.order = message.order
+                    self.tickets.spend(message.order)
+                    ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
             case wire.Refused(ticket_id=ticket_id):
                 ticket = self._held.pop(ticket_id, None)
                 if ticket is not None and ticket.is_waiting:
@@ -234,24 +251,14 @@ class DeskClient:
                 end = Rejected(errors.EndedByAdminError())
                 self._post(session_id, STOP if command == "stop" else end)
 
-    def _move(self, ticket_id: str, order: int, position: int, wait_s: float) -> None:
-        ticket = self._held.get(ticket_id)
-        if ticket is None or not ticket.is_waiting:
-            return
-        has_moved = ticket.position != position
-        ticket.order, ticket.position, ticket.estimated_wait_s = order, position, wait_s
-        if has_moved:
-            ticket.changed.set()
-
-    def _assign(self, message: wire.Assigned) -> None:
-        ticket = self._held.get(message.ticket_id)
-        if ticket is None:
-            return  # it has left; the desk has not read that yet
-        worker = self.directory.at(message.worker)
-        assert worker is not None, "a desk names its workers before it assigns them"
-        ticket.order = message.order
-        self.tickets.spend(message.order)
-        ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
+    def _move(self, now: wire.WaitingTicket) -> None:
+        ticket = self._held.get(now.ticket_id)
+        if ticket is not None and ticket.is_waiting:
+            has_moved = ticket.position != now.position
+            ticket.order, ticket.position = now.order, now.position
+            ticket.estimated_wait_s = now.estimated_wait_s
+            if has_moved:
+                ticket.changed.set()
 
 
 Pool = WorkerPool | DeskClient

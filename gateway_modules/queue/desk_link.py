@@ -1,4 +1,4 @@
-"""The link between a door and its desk: messages, the door's connection, forwarded HTTP.
+"""The link between a door and its desk: the messages, and forwarded HTTP.
 
 Each WebSocket text is a JSON list of messages. Doors choose the ids of their tickets. No session
 data passes here: a door has its own sockets to the workers.
@@ -6,20 +6,12 @@ data passes here: a door has its own sockets to the workers.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple
 
 import httpx
-import structlog
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from config import Settings
 from core import errors
@@ -32,8 +24,6 @@ from core.worker_tls import SNI, client_context
 from gateway_modules.queue.worker_client import (
     HTTP_CONNECTIONS,
     OPEN_TIMEOUT_S,
-    TimedConnection,
-    socket_options,
 )
 from gateway_modules.queue.worker_pool import TICKET_BYTES
 from gateway_modules.web.responses import ClosingResponse, error_answer
@@ -47,19 +37,18 @@ class DeskAwayError(errors.NoWorkerError):
 
 DOOR_PATH: Final = "/internal/door"
 DOOR_ID: Final = "X-Door-Id"  # header; a reconnecting door replaces its earlier connection
-DOOR_ID_BYTES: Final = 8
-RETRY_S: Final = 0.5  # between two attempts to connect
-MESSAGE_MAX_BYTES: Final = 64 * limits.MIB  # 100,000 waiting tickets in one text
-LOG: Final = structlog.get_logger("door")
 
 TicketId = Annotated[str, Field(pattern=rf"^q_[0-9a-f]{{{2 * TICKET_BYTES}}}$")]
 Name = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
 
 
-class TicketHeld(WireModel):
+class OfTicket(WireModel):
     model_config = ConfigDict(from_attributes=True)
 
     ticket_id: TicketId
+
+
+class TicketHeld(OfTicket):
     request_type: RequestType
     session_id: Name | None = None
     owner: str = ""
@@ -86,18 +75,16 @@ class Adopt(TicketHeld):
     worker: str
 
 
-class Leave(WireModel):
+class Leave(OfTicket):
     """A request releases its position or its worker."""
 
     type: Literal["leave"] = "leave"
-    ticket_id: TicketId
     has_started: bool = False
     kept_hash: str | None = None
 
 
-class StatusChanged(WireModel):
+class StatusChanged(OfTicket):
     type: Literal["status"] = "status"
-    ticket_id: TicketId
     status: WorkerStatus
 
 
@@ -145,17 +132,15 @@ class Queue(WireModel):
     tickets: list[WaitingTicket]
 
 
-class Assigned(WireModel):
+class Assigned(OfTicket):
     type: Literal["assigned"] = "assigned"
-    ticket_id: TicketId
     order: int
     worker: str
     is_cache_hit: bool
 
 
-class Refused(WireModel):
+class Refused(OfTicket):
     type: Literal["refused"] = "refused"
-    ticket_id: TicketId
     code: ErrorCode
     message: str
 
@@ -188,84 +173,6 @@ def shared_secret(settings: Settings) -> str:
     if settings.security.worker_secret is None:
         raise ValueError("security.worker_secret: a desk and its doors need one, the same for all")
     return settings.security.worker_secret.get_secret_value()
-
-
-class DeskLink:
-    """The door's connection to its desk; reconnects whenever it is lost."""
-
-    def __init__(self, settings: Settings) -> None:
-        """Raises ValueError without a desk or a secret in the settings."""
-        desk, secret, tls = desk_place(settings), shared_secret(settings), client_context(settings)
-        door_id, heartbeat_s = secrets.token_hex(DOOR_ID_BYTES), settings.limits.heartbeat_s
-        self.is_open = False
-        self._connect = partial(
-            connect,
-            f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}",
-            create_connection=TimedConnection,
-            additional_headers={WORKER_SECRET_HEADER: secret, DOOR_ID: door_id},
-            max_size=MESSAGE_MAX_BYTES,
-            **socket_options(tls, heartbeat_s),
-        )
-        self._outbox: list[FromDoor] = []
-        self._wake = asyncio.Event()
-
-    def send(self, message: FromDoor) -> None:
-        """Queue a message; while disconnected it is discarded."""
-        if self.is_open:
-            self._outbox.append(message)
-            self._wake.set()
-
-    async def run(
-        self,
-        begin: Callable[[Welcome], Iterable[FromDoor]],
-        handle: Callable[[FromDesk], None],
-        lose: Callable[[], None],
-    ) -> None:
-        """Connect and reconnect until cancelled.
-
-        `begin` returns the first messages of a new connection; `lose` is called when it ends. After
-        any failure, also of a handler, a new connection starts from a consistent state.
-        """
-        problem = ""
-        while True:
-            try:
-                async with self._connect() as socket:
-                    [welcome] = FROM_DESK.validate_json(await socket.recv(decode=False))
-                    assert isinstance(welcome, Welcome), "a desk's first message"
-                    problem, self.is_open = "", True
-                    LOG.info("desk connected")
-                    for message in begin(welcome):
-                        self.send(message)
-                    await self._serve(socket, handle)
-            except (OSError, TimeoutError, WebSocketException, ValidationError) as error:
-                if self.is_open or str(error) != problem:
-                    LOG.warning("desk away", reason=str(error))
-                problem = str(error)
-            except Exception:
-                LOG.exception("connection to the desk failed")
-            finally:
-                self.is_open = False
-                self._outbox.clear()
-                lose()
-            await asyncio.sleep(RETRY_S)
-
-    async def _serve(self, socket: ClientConnection, handle: Callable[[FromDesk], None]) -> None:
-        writer = asyncio.create_task(self._write(socket), name="desk writer")
-        try:
-            while True:
-                for message in FROM_DESK.validate_json(await socket.recv(decode=False)):
-                    handle(message)
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
-
-    async def _write(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # the reader reports it
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                messages, self._outbox = self._outbox, []
-                await socket.send(FROM_DOOR.dump_json(messages), text=True)
 
 
 BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +18,7 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.queue.scheduling import OUT_OF_SERVICE
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
+from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace, worker_place
 
 LOOK_UP_PERIOD_S: Final = 5.0  # the usual TTL of container networks' DNS
@@ -112,12 +112,7 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
 
 
 class Directory(WorkerSet):
-    """The workers of this process, polled by one task each.
-
-    Attributes:
-        is_running: Polling has been started and not stopped.
-        resolve: Resolves names; replaced in tests.
-    """
+    """The workers of this process, polled by one task each."""
 
     def __init__(
         self,
@@ -129,7 +124,7 @@ class Directory(WorkerSet):
         """`listed` is as for `worker_place`; `after_poll` is called after each poll."""
         super().__init__()
         self.is_running = False
-        self.resolve: Resolve = resolve
+        self.resolve: Resolve = resolve  # replaced in tests
         self._probe = probe
         self._after_poll = after_poll
         self._clock = clock
@@ -202,10 +197,8 @@ class Directory(WorkerSet):
             must_confirm = not is_current or worker.service.foreign_sessions > 0
             delay_s = poll_delay_s(worker, confirming_s if must_confirm else None)
             confirming_s = confirming_s + delay_s if must_confirm else 0.0
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await wake.wait()
-                    confirming_s = 0.0
+            if await happens(wake, delay_s):
+                confirming_s = 0.0
 
     async def _poll(self, worker: WorkerConnection) -> bool:
         """Poll a worker once; return whether the result was current, that is of this epoch."""
@@ -268,8 +261,8 @@ class Directory(WorkerSet):
                 self._answers[place] = await self.resolve(place.host, place.port)
             except (OSError, UnicodeError) as error:  # the earlier answer remains in use
                 problem = str(error)
-            if problem and problem != self._problems.get(place):
-                LOG.warning("name not looked up", name=place.host, reason=problem)
+                if problem != self._problems.get(place):
+                    LOG.warning("name not looked up", name=place.host, reason=problem)
             self._problems[place] = problem
         self._update()
         self._after_poll()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -25,16 +24,14 @@ OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#3.3
 DEFAULT_MIN_SAMPLES = 3  # docs/specification/service.md#3.3
 
-STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
-    {
-        RequestType.CHAT: WorkerStatus.BUSY_CHAT,
-        RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
-        RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
-        RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-        RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-        RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-    }
-)
+STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = {
+    RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+    RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+    RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+}
 """Status of a worker that serves a request of each type."""
 
 OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
@@ -128,34 +125,29 @@ class EtaStatus(WireModel):
 class ServiceState:
     """State of a worker, accumulated from its health answers.
 
-    Attributes:
-        status: `IDLE` in service; `LOADING`, `ERROR` or `OFFLINE` out of it.
-        foreign_status: The worker's status for sessions of other gateways.
-        foreign_sessions: Number of those; each makes one slot unusable.
-        capacity: How many of the `announced_slots` it can serve in time.
-        missed_polls: Consecutive polls without an answer.
-        epoch: Counts assignments, releases and failures; an answer requested in an earlier epoch
-            is stale.
-        last_error: The most recent error and its time; survives a restart of the worker.
+    An answer requested in an earlier `epoch` is stale.
     """
 
-    status: WorkerStatus = WorkerStatus.OFFLINE
-    foreign_status: WorkerStatus = WorkerStatus.IDLE
-    foreign_sessions: int = 0
+    status: WorkerStatus = WorkerStatus.OFFLINE  # `IDLE` in service
+    foreign_status: WorkerStatus = WorkerStatus.IDLE  # for sessions of other gateways
+    foreign_sessions: int = 0  # their number; each makes one slot unusable
     announced_slots: int = 1
-    capacity: int = 1
-    missed_polls: int = 0
-    epoch: int = 0
+    capacity: int = 1  # how many of those it can serve in time
+    missed_polls: int = 0  # consecutive ones
+    epoch: int = 0  # counts assignments, releases and failures
     started_at: datetime | None = None
     last_heartbeat: datetime | None = None
     latest: WorkerHealth | None = None
-    last_error: tuple[str, datetime] | None = None
+    last_error: tuple[str, datetime] | None = None  # and its time; survives the worker's restart
     is_restarting: bool = False
+
+    @property
+    def transcribes_by(self) -> str | None:
+        return self.latest.transcribes_by if self.latest is not None else None
 
     def record(self, sample: WorkerHealth, now: datetime) -> bool:
         """Record a health answer; return whether the worker's process was replaced."""
-        self.missed_polls = 0
-        self.last_heartbeat = now
+        self.missed_polls, self.last_heartbeat = 0, now
         before, self.latest = self.latest, sample
         if sample.error:
             self.record_error(sample.error, now)
@@ -189,17 +181,9 @@ class ServiceState:
             self.foreign_sessions = sample.slots if is_busy else 0
 
 
-ETA_NAMES: Mapping[RequestType, str] = MappingProxyType(
-    {
-        RequestType.CHAT: "chat",
-        RequestType.STREAMING: "streaming",
-        RequestType.HALF_DUPLEX_AUDIO: "half_duplex",
-        RequestType.AUDIO_DUPLEX: "audio_duplex",
-        RequestType.OMNI_DUPLEX: "omni_duplex",
-        RequestType.DUPLEX: "duplex",
-    }
-)
-"""The part of field names of `EtaConfig` and `EtaStatus` that stands for a request type."""
+def _field_part(kind: RequestType) -> str:
+    """Return what stands for a request type in field names of `EtaConfig` and `EtaStatus`."""
+    return kind.removesuffix("_audio")
 
 
 class EtaTracker:
@@ -225,7 +209,7 @@ class EtaTracker:
         if kind is RequestType.STREAMING and "eta_streaming_s" not in given:
             if "eta_half_duplex_s" in given:  # older configurations set one value for both
                 return config.eta_half_duplex_s
-        expected_s: float | None = dict(config)[f"eta_{ETA_NAMES[kind]}_s"]
+        expected_s: float | None = dict(config)[f"eta_{_field_part(kind)}_s"]
         return expected_s or config.eta_omni_duplex_s
 
     def record_duration(self, request_type: str, duration_s: float) -> None:
@@ -245,7 +229,7 @@ class EtaTracker:
         measured: dict[str, object] = {"config": self._config, "ema_alpha": self._alpha}
         for kind, (average_s, samples) in self._averages.items():
             if kind is not RequestType.DUPLEX:
-                name = f"ema_{ETA_NAMES[kind]}"
+                name = f"ema_{_field_part(kind)}"
                 measured |= {f"{name}_s": average_s, f"{name}_samples": samples}
         return EtaStatus.model_validate(measured)
 
@@ -266,11 +250,10 @@ class Forecast:
 
     def add(self, duration_s: float) -> float:
         """Add a request; return its estimated wait, s, to a tenth; `least_s` without any slot."""
-        if not self._free_at_s:
-            return round(self._least_s, 1)
-        free_at_s = self._free_at_s[0]
-        heapq.heapreplace(self._free_at_s, free_at_s + duration_s)
-        return round(max(0.0, free_at_s), 1)
+        wait_s = self._least_s
+        if self._free_at_s:
+            wait_s = heapq.heapreplace(self._free_at_s, self._free_at_s[0] + duration_s)
+        return round(max(0.0, wait_s), 1)
 
 
 NEVER_S = float("-inf")
@@ -283,13 +266,7 @@ def slot_rank(
 
     In this order: (1) slots whose cache holds its history, the most recent first, (2) those
     without a cache, (3) the least recently used cache. Ties go to the worker with the fewest
-    sessions.
-
-    Args:
-        history_hash: The history it continues; "" if it cannot use a cache.
-        cached_hash: The history in the slot's cache.
-        last_used_s: When that cache was last used, `NEVER_S` if it never was.
-        running: The number of sessions on the slot's worker.
+    sessions, `running`. `history_hash` is "" if the request cannot use a cache.
 
     Source: docs/specification/service.md#3.4.
     """

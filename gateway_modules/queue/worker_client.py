@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
@@ -30,19 +31,10 @@ from websockets.protocol import OPEN, Event
 
 from core import errors
 from core.schemas import limits
+from core.schemas import worker as wire
 from core.schemas.chat import ChatResponse
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from core.schemas.worker import (
-    WORKER_SECRET_HEADER,
-    ActionResult,
-    KeptSession,
-    StopRequest,
-    TranscriptPassage,
-    TranscriptProblem,
-    WorkerHealth,
-    WorkerStatus,
-)
 from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.messages import FrameSplitter, Shortcut, Text, parts_of, whole_text
@@ -62,9 +54,10 @@ REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 REFUSED_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
+WORKER_BUSY: Final = "The worker is busy. Please try again later."
 HEAD_END: Final = b"\r\n\r\n"  # of the answer to a handshake
-TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
-    TranscriptPassage | TranscriptProblem
+TRANSCRIPT_LINE: Final[TypeAdapter[wire.TranscriptPassage | wire.TranscriptProblem]] = TypeAdapter(
+    wire.TranscriptPassage | wire.TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Reply = TypeVar("Reply", bound=WireModel)
@@ -146,6 +139,7 @@ def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, 
     }
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerClient:
     """Client for all workers of a gateway.
 
@@ -153,36 +147,33 @@ class WorkerClient:
     chat calls would find every worker silent. A reply larger than `REPLY_MAX_BYTES` is refused.
     """
 
-    def __init__(
-        self,
-        *,
-        request_timeout_s: float = 300.0,
-        secret: str | None = None,
-        heartbeat_s: float = PONG_TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        connect: Connect = connect,  # type: ignore[assignment]
-    ) -> None:
-        """Connections are opened on demand.
+    request_timeout_s: float = 300.0  # of one chat call
+    secret: str | None = None  # sent with every call
+    heartbeat_s: float = PONG_TIMEOUT_S  # for a worker's answer to a ping
+    tls: ssl.SSLContext | None = None  # None: plain HTTP
+    transport: httpx.AsyncBaseTransport | None = None  # replaces the network in tests
+    connect: Connect = connect  # type: ignore[assignment]
 
-        `request_timeout_s` limits one chat call, `heartbeat_s` a worker's answer to a ping;
-        `secret` is sent with every call; without `tls` it is plain HTTP; `transport` replaces
-        the network in tests.
-        """
-        self._request_timeout_s = request_timeout_s
-        self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
-        self._heartbeat_s = heartbeat_s
-        self._tls = tls
-        self._transport = transport
-        self._connect = connect
-        self._http: httpx.AsyncClient | None = None
+    def __post_init__(self) -> None:
+        self._headers = {wire.WORKER_SECRET_HEADER: self.secret} if self.secret else {}
+        self._http = self._opened()
+
+    def _opened(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=self._headers,
+            timeout=self.request_timeout_s,
+            limits=httpx.Limits(),
+            transport=self.transport,
+            trust_env=False,  # no proxy between our own processes
+            verify=self.tls or False,  # without TLS there is no certificate
+        )
 
     async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        """Close the connections; later calls open others."""
+        http, self._http = self._http, self._opened()
+        await http.aclose()
 
-    async def health(self, worker: WorkerConnection) -> WorkerHealth:
+    async def health(self, worker: WorkerConnection) -> wire.WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.
 
         Raises:
@@ -197,10 +188,11 @@ class WorkerClient:
             problem = "It refuses the gateway: its security.worker_secret differs."
         if status == HTTPStatus.OK:
             try:
-                return WorkerHealth.model_validate_json(body)
+                return wire.WorkerHealth.model_validate_json(body)
             except ValidationError:
                 problem = "health returned an invalid answer"
-        return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
+        failed = wire.WorkerStatus.ERROR
+        return wire.WorkerHealth(status="error", worker_status=failed, error=problem)
 
     async def chat(
         self, worker: WorkerConnection, body: str, session_secret: str = ""
@@ -216,46 +208,45 @@ class WorkerClient:
             WorkerLostError: It failed, or the connection to it did.
             WorkerUnreachableError: No connection could be made.
         """
-        secret = {SESSION_SECRET_HEADER: session_secret}
-        limit_s = self._request_timeout_s
+        secret, limit_s = {SESSION_SECRET_HEADER: session_secret}, self.request_timeout_s
         answer = await self._call(worker, "POST", "/chat", limit_s, _blocks(body), secret)
         return _parsed(ChatResponse, *answer)
 
     async def transcribe(
         self, worker: WorkerConnection, audio: bytes, query: Mapping[str, str]
-    ) -> AsyncGenerator[TranscriptPassage]:
+    ) -> AsyncGenerator[wire.TranscriptPassage]:
         """Yield the passages of a transcript as they arrive; `audio` is float32, mono, 16 kHz.
 
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` part-way.
         """
         url = self._url("http", worker, "/transcribe")
-        stream = self._client().stream
+        stream = self._http.stream
         with _our_errors():
             async with stream("POST", url, params=query, content=audio, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     _raise_for_status(answer.status_code, await _read(answer))
                 async for line in answer.aiter_lines():
                     passage = TRANSCRIPT_LINE.validate_json(line)
-                    if isinstance(passage, TranscriptProblem):
+                    if isinstance(passage, wire.TranscriptProblem):
                         raise errors.GenerationFailedError(passage.problem)
                     yield passage
 
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None
-    ) -> ActionResult:
+    ) -> wire.ActionResult:
         """Stop a session's reply, or all replies of a protocol's path."""
-        body = StopRequest(session_id=session_id).model_dump_json().encode()
+        body = wire.StopRequest(session_id=session_id).model_dump_json().encode()
         return await self._act(worker, f"/{path}/stop", body)
 
-    async def keeps(self, worker: WorkerConnection, session: KeptSession) -> bool:
+    async def keeps(self, worker: WorkerConnection, session: wire.KeptSession) -> bool:
         """Whether a worker retains a resumable session; False if it does not answer."""
         try:
             return (await self._act(worker, "/keeps", session.to_json().encode())).success
         except errors.OmniError:
             return False
 
-    async def restart(self, worker: WorkerConnection) -> ActionResult:
+    async def restart(self, worker: WorkerConnection) -> wire.ActionResult:
         """Have its launcher restart it; NotSupervisedError if there is none."""
         return await self._act(worker, "/restart", b"{}")
 
@@ -289,30 +280,30 @@ class WorkerClient:
                 socket.transport.abort()
 
     def _url(self, scheme: Literal["http", "ws"], worker: WorkerConnection, path: str) -> str:
-        return f"{scheme}{'s' * bool(self._tls)}://{worker.place.netloc}{path}"
+        return f"{scheme}{'s' * bool(self.tls)}://{worker.place.netloc}{path}"
 
-    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
+    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> wire.ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
-        return _parsed(ActionResult, *answer)
+        return _parsed(wire.ActionResult, *answer)
 
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
     ) -> WorkerSocket:
-        for attempt in range(1, tries + 1):
+        while True:
             try:
-                return await self._connect(
+                return await self.connect(
                     address,
                     create_connection=WorkerSocket,
                     additional_headers=headers,
                     max_size=max_bytes,
                     max_queue=WAITING_MESSAGES,
-                    **socket_options(self._tls, self._heartbeat_s),
+                    **socket_options(self.tls, self.heartbeat_s),
                 )
             except (OSError, TimeoutError, WebSocketException) as error:
-                if attempt == tries:
+                tries -= 1
+                if tries <= 0:
                     raise errors.WorkerUnreachableError() from error
             await asyncio.sleep(CONNECT_PAUSE_S)
-        raise errors.WorkerUnreachableError()
 
     async def _call(
         self,
@@ -325,31 +316,12 @@ class WorkerClient:
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         headers |= further or {}
+        url = self._url("http", worker, path)
+        sent = self._http.stream(method, url, content=body, headers=headers, extensions=SNI)
         with _our_errors():
-            async with (
-                # httpx limits each read only, not the whole call.
-                asyncio.timeout(timeout_s),
-                self._client().stream(
-                    method,
-                    self._url("http", worker, path),
-                    content=body,
-                    headers=headers,
-                    extensions=SNI,
-                ) as response,
-            ):
+            # httpx limits each read only, not the whole call.
+            async with asyncio.timeout(timeout_s), sent as response:
                 return response.status_code, await _read(response)
-
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                headers=self._headers,
-                timeout=self._request_timeout_s,
-                limits=httpx.Limits(),
-                transport=self._transport,
-                trust_env=False,  # no proxy between our own processes
-                verify=self._tls or False,  # without TLS there is no certificate
-            )
-        return self._http
 
 
 async def _blocks(text: str) -> AsyncIterator[bytes]:
@@ -381,7 +353,7 @@ def _raise_for_status(status: int, body: bytes) -> None:
     if status in REFUSED_STATUSES:
         raise refusal_of(status, body)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        raise errors.NoWorkerError("The worker is busy. Please try again later.")
+        raise errors.NoWorkerError(WORKER_BUSY)
     if status != HTTPStatus.OK:
         raise errors.WorkerLostError(f"The worker failed (HTTP {status}).")
 

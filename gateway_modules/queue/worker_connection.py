@@ -7,8 +7,7 @@ Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
@@ -16,17 +15,8 @@ from typing import Final, NamedTuple, Self
 from core.errors import OmniError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.scheduling import (
-    DUPLEX_STATUSES,
-    NEVER_S,
-    OUT_OF_SERVICE,
-    OVERRUN_FLOOR_S,
-    STATUS_OF_REQUEST,
-    EtaTracker,
-    Forecast,
-    ServiceState,
-    remaining_s,
-)
+from gateway_modules.queue import scheduling
+from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace
 
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
@@ -34,7 +24,6 @@ UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.
 MISSES_TO_OFFLINE = 3
 LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
-REFRESH_S = 0.25  # between two refreshes of estimates
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -47,43 +36,29 @@ class Ticket:
     """A request, from entering the queue to releasing its slot at the end of its `with` block.
 
     Created, moved and ended by its pool only.
-
-    Attributes:
-        ticket_id: "q_" and 12 hexadecimal digits.
-        leave: Leaves the queue or releases the slot; idempotent.
-        history_hash: Hash of the history it continues; "" if none.
-        client: Client whose queue quota it uses, if any.
-        owner: Hash of the client's session secret; "" if it has none.
-        order: Sort key in the queue, comparable across gateways; see `ReturnTickets`.
-        position: 1 is next; 0 means assigned, refused or not known yet.
-        assigned: The worker; None while waiting or refused.
-        is_cache_hit: The worker should hold exactly the requested history.
-        has_started: The session began, so its duration counts towards the estimates.
-        kept_hash: History in the worker's cache when the slot is released.
-        changed: Set when position, worker or refusal changed.
-        on_end: Called at the end of waiting, in place of `wait`.
     """
 
-    ticket_id: str
+    ticket_id: str  # "q_" and 12 hexadecimal digits
     request_type: RequestType
     session_id: str | None
     enqueued_at: datetime
-    leave: Callable[[Ticket], None]
-    history_hash: str = ""
-    client: str | None = None
-    owner: str = ""
-    order: int = 0
-    position: int = 0
+    leave: Callable[[Ticket], None]  # leaves the queue or releases the slot; idempotent
+    history_hash: str = ""  # of the history it continues; "" if none
+    client: str | None = None  # whose queue quota it uses, if any
+    owner: str = ""  # hash of the client's session secret; "" if it has none
+    order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
+    position: int = 0  # 1 is next; 0 means assigned, refused or not known yet
     estimated_wait_s: float = 0.0
-    assigned: WorkerConnection | None = None
+    assigned: WorkerConnection | None = None  # None while waiting or refused
     started_at: datetime = LONG_AGO
     status: WorkerStatus = WorkerStatus.IDLE
-    is_cache_hit: bool = False
+    is_cache_hit: bool = False  # the worker should hold exactly the requested history
     refusal: OmniError | None = None
-    has_started: bool = False
-    kept_hash: str | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    on_end: Callable[[Ticket], None] | None = None
+    has_started: bool = False  # so that its duration counts towards the estimates
+    kept_hash: str | None = None  # history in the worker's cache when the slot is released
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
+    on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
+    on_status: Callable[[Ticket, WorkerStatus], None] | None = None  # called by `update_status`
 
     def __enter__(self) -> Self:
         return self
@@ -124,9 +99,7 @@ class Ticket:
             self.changed.clear()
             if on_wait is not None and self.position:
                 await on_wait(self)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(period_s):
-                    await self.changed.wait()
+            await happens(self.changed, period_s)
         if self.refusal is not None:
             raise self.refusal
         return self.worker
@@ -137,7 +110,9 @@ class Ticket:
 
     def update_status(self, status: WorkerStatus) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
-        if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
+        if self.on_status is not None:
+            self.on_status(self, status)
+        if self.status in scheduling.DUPLEX_STATUSES and status in scheduling.DUPLEX_STATUSES:
             self.status = status
 
 
@@ -158,7 +133,8 @@ class Slot:
 
     @property
     def last_used_s(self) -> float:
-        return self.last_cache_used_at.timestamp() if self.last_cache_used_at else NEVER_S
+        used_at = self.last_cache_used_at
+        return used_at.timestamp() if used_at else scheduling.NEVER_S
 
 
 class FreeSlots(NamedTuple):
@@ -179,7 +155,7 @@ class WorkerConnection:
         self.is_draining = False
         self.has_left = False
         self.slots = [Slot()]
-        self.service = ServiceState()
+        self.service = scheduling.ServiceState()
         self._clock = clock
         self._ordered: FreeSlots | None = None  # see `_free`; None: out of date
 
@@ -190,7 +166,7 @@ class WorkerConnection:
 
     @property
     def status(self) -> WorkerStatus:
-        if self.service.status in OUT_OF_SERVICE:
+        if self.service.status in scheduling.OUT_OF_SERVICE:
             return self.service.status
         task = self.oldest_task
         if task is not None:
@@ -206,12 +182,13 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in OUT_OF_SERVICE and not self.is_silent
+        return self.service.status not in scheduling.OUT_OF_SERVICE and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
         """Missed the latest polls without being offline yet: it may only be busy."""
-        return self.service.missed_polls > 0 and self.service.status not in OUT_OF_SERVICE
+        service = self.service
+        return service.missed_polls > 0 and service.status not in scheduling.OUT_OF_SERVICE
 
     @property
     def tasks(self) -> list[Ticket]:
@@ -255,7 +232,8 @@ class WorkerConnection:
         return self._ordered
 
     def serve(self, ticket: Ticket, slot: Slot) -> None:
-        ticket.started_at, ticket.status = self._clock(), STATUS_OF_REQUEST[ticket.request_type]
+        ticket.started_at = self._clock()
+        ticket.status = scheduling.STATUS_OF_REQUEST[ticket.request_type]
         slot.ticket, self._ordered = ticket, None
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # an assigned worker is in service
@@ -290,10 +268,9 @@ class WorkerConnection:
         if not self.is_in_service:
             return []
         now = self._clock()
-        return [
-            remaining_s(eta_s[task.request_type], (now - task.started_at).total_seconds())
-            for task in self.tasks
-        ] + [OVERRUN_FLOOR_S] * self.service.foreign_sessions
+        ours = [(eta_s[each.request_type], now - each.started_at) for each in self.tasks]
+        left_s = [scheduling.remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
+        return left_s + [scheduling.OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
     def remember(self, slot: Slot, cached_hash: str | None) -> None:
         slot.cached_hash = cached_hash
@@ -329,15 +306,13 @@ class WorkerConnection:
         """
         service = self.service
         service.missed_polls += 1
-        is_over = not self.tasks or service.missed_polls >= MISSES_TO_OFFLINE
-        is_news = False
-        if is_over and not service.is_restarting:
-            was_there = service.status is not WorkerStatus.OFFLINE
-            is_news = service.record_error(reason, self._clock()) or was_there
-        if is_over:
-            service.status = WorkerStatus.OFFLINE
-            service.foreign_sessions = 0
-        return is_news
+        if self.tasks and service.missed_polls < MISSES_TO_OFFLINE:
+            return False
+        was_there = service.status is not WorkerStatus.OFFLINE
+        service.status, service.foreign_sessions = WorkerStatus.OFFLINE, 0
+        if service.is_restarting:
+            return False
+        return service.record_error(reason, self._clock()) or was_there
 
     def mark_offline(self) -> None:
         """Take the worker out of service until it answers again; its sessions continue."""
@@ -353,48 +328,3 @@ class WorkerConnection:
             dropped = {id(slot) for slot in self._free.slots[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
             self._ordered = None
-
-
-class Estimates:
-    """Estimated wait of each ticket, refreshed at most four times a second.
-
-    A refresh visits every session and every ticket: 20 ms for 46,400 of them. A ticket that enters
-    in between is appended.
-
-    Attributes:
-        held_until_s: Nothing is assigned before this Unix time.
-    """
-
-    def __init__(self, eta_tracker: EtaTracker) -> None:
-        self.held_until_s = NEVER_S
-        self._eta_tracker = eta_tracker
-        self._made_s = NEVER_S
-        self._forecast = Forecast(())
-
-    def is_fresh(self, now_s: float) -> bool:
-        return abs(now_s - self._made_s) < REFRESH_S
-
-    def refresh(
-        self,
-        queue: Iterable[Ticket],
-        workers: Collection[WorkerConnection],
-        now_s: float,
-        *,
-        is_forced: bool,
-    ) -> None:
-        if self.is_fresh(now_s) and not is_forced:
-            return
-        eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
-        self._made_s = now_s
-        held_s = max(0.0, self.held_until_s - now_s)
-        free_at_s = [max(held_s, left) for worker in workers for left in worker.occupied_s(eta_s)]
-        if held_s:
-            free_at_s += [held_s] * sum(worker.available_slots for worker in workers)
-        self._forecast = Forecast(free_at_s, held_s)
-        for ticket in queue:
-            ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
-
-    def add(self, ticket: Ticket, now_s: float) -> None:
-        """Estimate the wait of the last ticket; only while `is_fresh`."""
-        wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
-        ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -28,7 +28,7 @@ from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
 from gateway_modules.web.client_socket import SocketKind, close_quietly
-from gateway_modules.web.limits import subtract
+from gateway_modules.web.limits import happens, subtract
 from gateway_modules.web.security import hash_of
 
 # A page may open a new socket right after closing the old one under the same id.
@@ -97,14 +97,11 @@ class LiveSessions:
     def ids_of(self, session_secret: str) -> frozenset[str]:
         return frozenset(one.session_id for one in self.all() if one.request.has(session_secret))
 
-    async def wait_until_empty(self, limit_s: float) -> bool:
-        try:
+    async def wait_until_empty(self, limit_s: float) -> None:
+        with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while self._relays:
                     await self._left.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class DoorLostError(Exception):
@@ -183,16 +180,14 @@ class Door:
                     asked = message.request_type, message.session_id, message.owner
                     self.held[ticket_id] = self._pool.adopt(worker, *asked, ticket_id)
             case wire.Leave(ticket_id=ticket_id):
-                left = self.held.pop(ticket_id, None)
-                if left is not None:
+                if (left := self.held.pop(ticket_id, None)) is not None:
                     left.has_started |= message.has_started
                     left.retain(message.kept_hash or "")
                     self._pool.leave(left)
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
                 self.held[ticket_id].update_status(message.status)
             case wire.Unreachable(worker=place):
-                worker = self._pool.directory.at(place)
-                if worker is not None:
+                if (worker := self._pool.directory.at(place)) is not None:
                     self._pool.directory.report_unreachable(worker)
 
     def _enter(self, message: wire.Enter) -> None:
@@ -265,9 +260,7 @@ class Door:
                 text = wire.FROM_DESK.dump_json(answers).decode()
                 async with asyncio.timeout(SEND_LIMIT_S):
                     await self._websocket.send_text(text)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BATCH_S if self._waiting else REPORT_S):
-                    await self._wake.wait()
+            await happens(self._wake, BATCH_S if self._waiting else REPORT_S)
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
         """Yield changes of the queue not sent yet; changed estimates only with a report."""
@@ -336,15 +329,15 @@ class DoorSession:
         return ActionResult(success=True, message="It was asked to stop.")
 
 
+@dataclass(frozen=True)
 class Doors:
     """The doors of a desk, and their sessions."""
 
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-        self.doors: dict[str, Door] = {}
+    pool: WorkerPool
+    doors: dict[str, Door] = field(default_factory=dict)
 
     def all(self) -> list[DoorSession]:
-        pool, doors = self._pool, self.doors.values()
+        pool, doors = self.pool, self.doors.values()
         return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
 
     def ids_of(self, session_secret: str) -> frozenset[str]:
@@ -356,7 +349,7 @@ class Doors:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""
         door_id = websocket.headers.get(wire.DOOR_ID, "")
         await websocket.accept()
-        door, earlier = Door(self._pool, websocket), self.doors.get(door_id)
+        door, earlier = Door(self.pool, websocket), self.doors.get(door_id)
         if earlier is not None:
             earlier.end()
         self.doors[door_id] = door

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from starlette.websockets import WebSocket
@@ -23,19 +23,20 @@ from core import errors
 from core.protocols import effects, events
 from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
-from core.schemas import queue
+from core.schemas import limits, queue
 from core.schemas.worker import ActionResult, KeptSession
 from gateway_modules.queue.desk_client import STOP, Pool
-from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
+from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.relay.telemetry import RelayTelemetry
-from gateway_modules.relay.traffic import Traffic, Upward, Verdict
+from gateway_modules.relay.traffic import Traffic, Verdict
 from gateway_modules.web.client_socket import (
     ClientGoneError,
     ClientSocket,
     SocketKind,
     worker_query,
 )
+from gateway_modules.web.limits import happens
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
 from gateway_modules.web.security import hash_of, is_same_secret
 
@@ -47,67 +48,47 @@ PATIENCE_S: Final = 30.0  # time for a worker to restart
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a worker.
-
-    Attributes:
-        client: Client whose queue quota the ticket uses.
-        address: The client's address; "" if unknown.
-        session_secret: Proves the ownership of the session.
-        history_hash: Streaming: hash of the history to find in a worker's cache.
-        max_bytes: Size limit of the worker's messages.
-        tries: Number of attempts to connect.
-        patience_s: How long to queue while no worker is alive.
-        order: Position in the queue to return to.
-        query: Further query parameters of the worker's address.
-        last_seq: To resume a session: number of the last message the client received.
-    """
+    """A request for a worker."""
 
     kind: SocketKind
     request_type: queue.RequestType
     session_id: str
-    client: str
-    address: str
+    client: str  # whose queue quota the ticket uses
+    address: str  # the client's; "" if unknown
     session_secret: str
-    max_bytes: int
-    history_hash: str = ""
-    tries: int = CONNECT_TRIES
-    patience_s: float = PATIENCE_S
-    order: int | None = None
-    query: Mapping[str, str] = field(default_factory=dict)
-    last_seq: int | None = None
+    history_hash: str = ""  # streaming: of the history to find in a worker's cache
+    tries: int = CONNECT_TRIES  # to connect
+    patience_s: float = PATIENCE_S  # how long to queue while no worker is alive
+    order: int | None = None  # position in the queue to return to
+    query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
+    last_seq: int | None = None  # to resume a session: the last message the client received
     began_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def kept(self) -> KeptSession:
-        return KeptSession(
-            kind=self.kind, session_id=self.session_id, session_secret=self.session_secret
-        )
+        return KeptSession.model_validate(self, from_attributes=True)
 
     def has(self, shown_secret: str) -> bool:
         return is_same_secret(shown_secret, self.session_secret)
 
 
 class WorkerLink:
-    """A relay's ticket and worker socket; runs in a task of its own, ended by cancelling it.
+    """A relay's ticket and worker socket, and the task that serves them until it is cancelled."""
 
-    Attributes:
-        last_seq: Last message the client had received when it resumed; None if it never did.
-        is_detached: The client is disconnected, or the worker's socket is being replaced.
-        is_end_expected: The worker may close its socket: that is not a failure.
-    """
-
-    def __init__(self, relay: Relay, pool: Pool, request: Request) -> None:
-        self.last_seq = request.last_seq
-        self.is_detached = False
-        self.is_end_expected = False
+    def __init__(
+        self, relay: Relay, pool: Pool, request: Request, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.last_seq = request.last_seq  # at the latest resumption; None if there was none
+        self.is_detached = False  # the client is away, or the worker's socket is being replaced
+        self.is_end_expected = False  # the worker may close its socket: that is not a failure
         self._relay = relay
         self._pool = pool
         self._request = request
-        self._task: asyncio.Task[None] | None = None
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
         self._resumed = asyncio.Event()  # the client has reconnected
-        self._began_s = asyncio.get_running_loop().time()
+        self.began_s = asyncio.get_running_loop().time()
+        self.task = tasks.create_task(self._run(), name="relay worker")
 
     @property
     def ticket(self) -> Ticket:
@@ -117,10 +98,6 @@ class WorkerLink:
     @property
     def is_waiting(self) -> bool:
         return self._ticket is not None and self._ticket.is_waiting
-
-    @property
-    def waited_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._began_s
 
     async def detach(self) -> None:
         """Close the worker's socket with the code that makes the worker retain the session."""
@@ -137,18 +114,6 @@ class WorkerLink:
         await self.detach()
         self.last_seq = last_seq
         self._resumed.set()
-
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        self._task = tasks.create_task(self.run(), name="relay worker")
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def end(self) -> None:
-        self.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
 
     def report(self, ticket: Ticket | None = None) -> queue.QueuePosition:
         ticket, request, pool = ticket or self.ticket, self._request, self._pool
@@ -171,18 +136,15 @@ class WorkerLink:
 
     async def send(self, text: str) -> None:
         """Send a message to the worker, a long one in parts; the reader detects a closed socket."""
-        if self._socket is None:
-            return
-        try:
+        if self._socket is not None:
             is_long = size_chars(text) > PART_CHARS
-            await self._socket.send(in_parts(text) if is_long else text)
-        except ConnectionClosed:
-            return
+            with suppress(ConnectionClosed):
+                await self._socket.send(in_parts(text) if is_long else text)
 
     def send_now(self, text: Text) -> bool:
         return self._socket is not None and self._socket.send_now(text)
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         reports = chain([events.Enqueued], repeat(events.PositionChanged))
 
         async def on_wait(ticket: Ticket) -> None:
@@ -230,10 +192,8 @@ class WorkerLink:
         """Wait for the client to resume; False once the worker no longer retains the session."""
         failures = 0
         while failures < CHECK_FAILURES_MAX:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETAINED_CHECK_S):
-                    await self._resumed.wait()
-                    return True
+            if await happens(self._resumed, RETAINED_CHECK_S):
+                return True
             is_retained = await self._pool.client.keeps(worker, self._request.kept)
             failures = 0 if is_retained else failures + 1
         return False
@@ -250,7 +210,9 @@ class WorkerLink:
                 request.kind.path,
                 query,
                 session_secret=request.session_secret,
-                max_bytes=request.max_bytes,
+                max_bytes=limits.CHAT_SOCKET_LIMIT_BYTES
+                if request.kind.has_turns
+                else limits.PREPARE_LIMIT_BYTES,
                 tries=tries,
             ) as socket:
                 is_first, self._socket = self._socket is None, socket
@@ -282,9 +244,7 @@ class WorkerLink:
             "worker lost", worker_id=worker.worker_id, code=code, reason=reason
         )
         if code == errors.CloseCode.TRY_LATER:
-            return events.WorkerFailed(
-                errors.NoWorkerError("The worker is busy. Please try again later.")
-            )
+            return events.WorkerFailed(errors.NoWorkerError(WORKER_BUSY))
         if code != errors.CloseCode.NORMAL:  # which a client can provoke
             self._pool.directory.report_unreachable(worker)
         return events.WorkerFailed(errors.WorkerLostError())
@@ -293,11 +253,10 @@ class WorkerLink:
 CLOSE_TEXT: Final = '{"type":"close"}'
 
 
-@dataclass(eq=False)
-class _InboxItem:
+class _InboxItem(NamedTuple):
     event: events.Event
-    final_text: str | None = None  # sent to the client after the worker has been released
-    handled: asyncio.Event = field(default_factory=asyncio.Event)
+    final_text: str | None  # sent to the client after the worker has been released
+    handled: asyncio.Event
 
 
 class Relay:
@@ -327,7 +286,6 @@ class Relay:
         self._tasks: asyncio.TaskGroup | None = None
         self._link: WorkerLink | None = None
         self._is_relaying = False
-        self._warning: errors.OmniError | None = None  # sent after `prepared`
 
     @property
     def phase(self) -> QueueingPhase:
@@ -356,15 +314,15 @@ class Relay:
 
     @property
     def worker_id(self) -> str | None:
-        if self._link is None or self.phase not in (
-            QueueingPhase.CONNECTING,
-            QueueingPhase.RELAYING,
-        ):
-            return None
-        return self._link.ticket.worker.worker_id
+        has_worker = self.phase in (QueueingPhase.CONNECTING, QueueingPhase.RELAYING)
+        link = self._link if has_worker else None
+        return None if link is None else link.ticket.worker.worker_id
 
-    def post(self, event: events.Event) -> None:
-        self._inbox.put_nowait(_InboxItem(event))
+    def post(self, event: events.Event, final_text: str | None = None) -> asyncio.Event:
+        """Pass an event to the machine; its effects are carried out when the result is set."""
+        item = _InboxItem(event, final_text, asyncio.Event())
+        self._inbox.put_nowait(item)
+        return item.handled
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
         """Continue the session on another socket until that one is replaced, lost or closed.
@@ -425,7 +383,7 @@ class Relay:
             for timer in self._timers.values():
                 timer.cancel()
             if self._link is not None:
-                self._link.cancel()
+                self._link.task.cancel()
 
     async def _handle(self, event: events.Event) -> None:
         if isinstance(event, events.RawMessage) and self._is_relaying:
@@ -490,21 +448,22 @@ class Relay:
         self._telemetry.queued(self.request.session_id, secret)
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, order=effect.order)
-        self._link = WorkerLink(self, self._pool, request)
-        self._link.start(self._tasks)
+        self._link = WorkerLink(self, self._pool, request, self._tasks)
 
     async def _end_link(self) -> None:
         link, self._link = self._link, None
         self._is_relaying = False
         self._client.release()
         if link is not None:
-            await link.end()
+            link.task.cancel()
+            await asyncio.wait([link.task])
 
     async def _report_position(self) -> None:
         link = self._link
         if link is None or not link.is_waiting:
             return
-        if link.waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
+        waited_s = asyncio.get_running_loop().time() - link.began_s
+        if waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
             await self._end_link()
             self.post(events.QueueRefused(errors.NoWorkerError()))
             return
@@ -525,9 +484,10 @@ class Relay:
         if verdict is Verdict.LAST and peek_type(text) == "error":
             self._telemetry.worker_error(text)
         await self._send(text)
-        if self._warning is not None and peek_type(text) == "prepared":
-            await self._send(warn(self._warning).message.to_json())
-            self._warning = None
+        warning = self._traffic.warning
+        if warning is not None and peek_type(text) == "prepared":
+            await self._send(warn(warning).message.to_json())
+            self._traffic.warning = None
         return verdict is Verdict.LAST
 
     def pass_down_now(self, text: Text) -> bool:
@@ -569,17 +529,15 @@ class Relay:
         await self._send_up(self._traffic.upward(text))
         self._client.release()
 
-    async def _send_up(self, work: Awaitable[Upward]) -> None:
+    async def _send_up(self, work: Awaitable[str | None]) -> None:
         try:
-            upward = await work
+            text = await work
         except errors.OmniError as error:
             self.post(events.Rejected(error))
             return
-        self._warning = upward.warning or self._warning
-        if upward.text is not None and self._link is not None:
-            if self._traffic.is_closing:
-                self._link.is_end_expected = True
-            await self._link.send(upward.text)
+        if text is not None and self._link is not None:
+            self._link.is_end_expected |= self._traffic.is_closing
+            await self._link.send(text)
 
     async def _send(self, text: str) -> None:
         try:
@@ -596,10 +554,7 @@ class Relay:
             await self._send(offer.to_json())
 
     async def post_and_wait(self, event: events.Event, final_text: str | None = None) -> None:
-        """Pass an event to the machine; return once its effects have been carried out."""
-        item = _InboxItem(event, final_text)
-        self._inbox.put_nowait(item)
-        await item.handled.wait()
+        await self.post(event, final_text).wait()
 
     def end(self) -> None:
         """End the session for an administrator."""

@@ -12,6 +12,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,6 +24,7 @@ from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
+from core.schemas.duplex import Prepared
 from core.schemas.limits import MIB
 from core.schemas.queue import ErrorMessage, RequestType
 from core.schemas.worker import WorkerStatus
@@ -54,7 +57,7 @@ class RelayTelemetry:
         self._queued_s: float | None = None
         self._up_bytes = 0
         self._down_bytes = 0
-        self._close: tuple[int, str] | None = None
+        self._close: tuple[int | None, str] = None, "client left"
         self._tracing = tracing
         self._trace: CallTrace | None = None
         self._relay_s: float | None = None  # when the worker was connected
@@ -64,12 +67,11 @@ class RelayTelemetry:
         self._log.info("client connected", mode=self._mode)
 
     def closed(self) -> None:
-        now_s = self._clock()
+        now_s, (code, reason) = self._clock(), self._close
         duration_s = now_s - self._opened_s
         self._flush()
         self._waited("gone")
         self._metrics.session_closed(self._mode, duration_s)
-        code, reason = self._close or (None, "client left")
         self._relayed()
         if self._trace is not None:
             call = self._trace.begin("call", self._opened_s, stands_for_call=True)
@@ -164,9 +166,10 @@ class DiagnosticsFile:
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
         self._recording_id: str | None = None
 
-    def begin(self, recording_session_id: str) -> None:
-        with suppress(InvalidSessionIdError):
-            self._recording_id = check_recording_id(recording_session_id)
+    def begin(self, prepared: Prepared) -> None:
+        if prepared.recording_session_id is not None:
+            with suppress(InvalidSessionIdError):
+                self._recording_id = check_recording_id(prepared.recording_session_id)
 
     async def keep(self, message: str) -> None:
         """Write one message, or drop it."""
@@ -189,6 +192,8 @@ MEDIAN: Final = 0.5
 TAIL: Final = 0.99
 
 Value = float | None
+Point = tuple[float, dict[str, Value]]
+"""A Unix time, s, and values by name."""
 
 
 class History(WireModel):
@@ -202,35 +207,28 @@ class History(WireModel):
     )
 
 
+@dataclass(eq=False)
 class Trends:
     """Samples of the last hour, ten seconds apart, in memory."""
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        metrics: GatewayMetrics,
-        clock: Callable[[], float] = time.time,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self._pool = pool
-        self._metrics = metrics
-        self._clock = clock
-        self._period_s = period_s
-        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
-        self._refused_before = 0
+    pool: WorkerPool
+    metrics: GatewayMetrics
+    clock: Callable[[], float] = time.time
+    period_s: float = PERIOD_S
+    points: deque[Point] = field(default_factory=partial(deque, maxlen=POINTS))
+    refused_before: int = 0
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
             try:
                 self.take()
             except Exception:  # the next sample must come in any case
                 structlog.get_logger("trends").exception("sample_failed")
 
     def take(self) -> None:
-        units_ms = self._metrics.take_units()
-        refused = self._metrics.refused
-        queue = self._pool.get_queue_status()
+        units_ms, refused = self.metrics.take_units(), self.metrics.refused
+        queue = self.pool.get_queue_status()
         modes = Counter(task.request_type for task in queue.running_tasks)
         values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
         values |= {
@@ -239,22 +237,22 @@ class Trends:
             "unit.p50_ms": quantile(units_ms, MEDIAN),
             "unit.p99_ms": quantile(units_ms, TAIL),
             "unit.count": len(units_ms),
-            "refused.count": refused - self._refused_before,
+            "refused.count": refused - self.refused_before,
         }
-        self._refused_before = refused
-        for worker in self._pool.workers.values():
+        self.refused_before = refused
+        for worker in self.pool.workers.values():
             latest = worker.service.latest
             is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
             used_mb = latest.vram_used_mb if latest is not None and is_there else None
             values[f"vram_used_mb.{worker.worker_id}"] = used_mb
-        self._points.append((round(self._clock(), 1), values))
+        self.points.append((round(self.clock(), 1), values))
 
     def history(self) -> History:
-        names = dict.fromkeys(name for _, values in self._points for name in values)
+        names = dict.fromkeys(name for _, values in self.points for name in values)
         return History(
-            period_s=self._period_s,
-            t=[time_s for time_s, _ in self._points],
-            series={name: [values.get(name) for _, values in self._points] for name in names},
+            period_s=self.period_s,
+            t=[time_s for time_s, _ in self.points],
+            series={name: [values.get(name) for _, values in self.points] for name in names},
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, ParamSpec, TypeVar
@@ -25,16 +26,8 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.telemetry import DiagnosticsFile
 from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
+from gateway_modules.web import messages as texts
 from gateway_modules.web.client_socket import INLINE_CHARS, SocketKind
-from gateway_modules.web.messages import (
-    LongText,
-    Text,
-    parse_object,
-    parse_type,
-    peek_type,
-    size_chars,
-    with_strings_of,
-)
 
 OTHER: Final = "other"  # the machine's name for unknown types
 SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
@@ -67,19 +60,6 @@ class Verdict(StrEnum):
     DROP = "drop"
 
 
-@dataclass(frozen=True)
-class Upward:
-    """The result of inspecting a client's message.
-
-    Attributes:
-        text: Text for the worker; None if nothing is forwarded.
-        warning: Sent to the client after the `prepared` that answers this message.
-    """
-
-    text: str | None
-    warning: errors.OmniError | None = None
-
-
 SendUp = Callable[[str], Awaitable[None]]
 """Sends a message to the worker; a closed socket is not an error."""
 
@@ -92,6 +72,9 @@ class Traffic(ABC):
 
     session_secret: str | None = None
     """Session secret sent with the current turn: that of an earlier socket of the session."""
+
+    warning: errors.OmniError | None = None
+    """Sent to the client after the next `prepared`."""
 
     is_closing = False
     """The client has sent `close`."""
@@ -111,23 +94,23 @@ class Traffic(ABC):
         """
         return
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Inspect the message that was held until a worker was connected."""
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        """Return what is sent to the worker for the message that was held for it."""
         return await self.upward(held)
 
-    async def upward(self, text: str) -> Upward:
-        """Inspect a message to the worker."""
-        return Upward(text)
+    async def upward(self, text: str) -> str | None:
+        """Return what is sent to the worker for a message; None if nothing is."""
+        return text
 
     @abstractmethod
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         """Inspect a message to the client."""
 
-    def passes_up(self, text: Text) -> bool:
+    def passes_up(self, text: texts.Text) -> bool:
         """Whether `upward` would return the message unchanged and without side effects."""
         return False
 
-    def passes_down(self, text: Text) -> bool:
+    def passes_down(self, text: texts.Text) -> bool:
         """Whether `downward` would pass the message on without side effects."""
         return False
 
@@ -144,35 +127,37 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> RawMessage:
-        message = await off_loop(is_heavy(text), parse_object, text)
+        message = await off_loop(is_heavy(text), texts.parse_object, text)
         kind = message.get("type")
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
-    def passes_up(self, text: Text) -> bool:
+    def passes_up(self, text: texts.Text) -> bool:
         is_diagnostic = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
         return self._is_prepared and not is_diagnostic
 
-    def passes_down(self, text: Text) -> bool:
+    def passes_down(self, text: texts.Text) -> bool:
         """Only audio is longer than `SHORT_CHARS` in any script."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
-    async def upward(self, text: str) -> Upward:
-        if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
-            if parse_type(text) == "client_diagnostic":
+    async def upward(self, text: str) -> str | None:
+        if texts.size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
+            if texts.parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
-                return Upward(None)
-        if self._is_prepared or not names_files(text):
-            return Upward(text)
-        return Upward(*await self._voices.run(name_voices, text, self._voices))
+                return None
+        if not self._is_prepared and names_files(text):
+            text, warning = await self._voices.run(name_voices, text, self._voices)
+            self.warning = warning or self.warning
+        return text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
-        match peek_type(text):
+        match texts.peek_type(text):
             case "prepared":
                 self._is_prepared = True
                 ticket.has_started = True
-                self._begin_diagnostics(text)
+                with suppress(ValidationError):
+                    self._diagnostics.begin(duplex.Prepared.model_validate_json(text))
             case "paused":
                 ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
@@ -180,14 +165,6 @@ class LiveTraffic(Traffic):
             case kind if kind in LAST_TYPES:
                 return Verdict.LAST
         return Verdict.PASS
-
-    def _begin_diagnostics(self, text: str) -> None:
-        try:
-            recording_id = duplex.Prepared.model_validate_json(text).recording_session_id
-        except ValidationError:
-            return
-        if recording_id is not None:
-            self._diagnostics.begin(recording_id)
 
 
 class ParsedTraffic(Traffic, Generic[Result]):
@@ -235,21 +212,19 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
         self.history_hash = self._turn.history_hash if self._turn else ""
         self.session_secret = self._turn.prefill.session_secret if self._turn else None
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return Upward(await self._prefill(is_cache_hit=ticket.is_cache_hit))
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        return await self._prefill(is_cache_hit=ticket.is_cache_hit)
 
-    async def upward(self, text: str) -> Upward:
-        is_short = size_chars(text) <= SHORT_CHARS
-        kind = peek_type(text) if is_short else OTHER
-        if is_short and kind == "":
-            kind = parse_type(text)
+    async def upward(self, text: str) -> str | None:
+        is_short = texts.size_chars(text) <= SHORT_CHARS
+        kind = texts.peek_type(text) or texts.parse_type(text) if is_short else OTHER
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
         self._is_plain &= kind in TURN_COMMANDS
-        return Upward(text)
+        return text
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        match peek_type(text):
+        match texts.peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
                     await send_up(await self._prefill(is_cache_hit=False))
@@ -280,11 +255,11 @@ class ChatTraffic(ParsedTraffic[str]):
             return message.type, None
         return "prefill", with_confined_tts(message, text, self._voices)
 
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return Upward(self._turn)
+    async def opening(self, held: str, ticket: Ticket) -> str | None:
+        return self._turn
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
-        match peek_type(text):
+        match texts.peek_type(text):
             case "prefill_done" | "chunk":
                 ticket.has_started = True
             case "done":
@@ -297,7 +272,7 @@ class ChatTraffic(ParsedTraffic[str]):
 
 async def parse_apart(work: Callable[[str], Result], text: str, voices: VoiceLibrary) -> Result:
     """Parse in a thread if the text is long, on the voices' threads if it names one."""
-    is_long = size_chars(text) > INLINE_CHARS
+    is_long = texts.size_chars(text) > INLINE_CHARS
     if await off_loop(is_long, names_files, text):
         return await voices.run(work, text)
     return await off_loop(is_long, work, text)
@@ -315,7 +290,7 @@ async def off_loop(
 
 
 def is_heavy(text: str) -> bool:
-    return size_chars(text) > INLINE_CHARS or names_files(text)
+    return texts.size_chars(text) > INLINE_CHARS or names_files(text)
 
 
 def names_files(text: str) -> bool:
@@ -338,7 +313,7 @@ class StreamingTurn:
 
     @property
     def is_heavy(self) -> bool:
-        return size_chars(self.text) > INLINE_CHARS
+        return texts.size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
         prefill = self.prefill
@@ -352,7 +327,7 @@ class StreamingTurn:
         given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
         # Validated on arrival; `model_construct` saves the cost of doing it again.
         message = streaming.WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
-        return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
+        return texts.with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
 
     def hash_after(self, done: str) -> str:
         """Return the history hash of the next turn; "" if the cache's content is uncertain."""
@@ -368,4 +343,4 @@ class StreamingTurn:
 
 
 def _value_in(text: str) -> history.Value:
-    return text.value if isinstance(text, LongText) else history.itself
+    return text.value if isinstance(text, texts.LongText) else history.itself

@@ -13,13 +13,13 @@ from core.errors import BadPayloadError, NotFoundError, WorkerBusyError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.administration import LINES_MAX, AppInfo, AppState, AuditList, LogPart
+from gateway_modules import administration
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere
 from gateway_modules.web.responses import json_answer, problems
-from gateway_modules.web.security import SESSION_AGE_S, mark_admin
+from gateway_modules.web.security import ADMIN_MARK, SESSION_AGE_S
 from recording.listing import CleanupReport, Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 from settings.workers import WorkerAddress
@@ -44,13 +44,13 @@ admin_router = ApiRouter(
 class AppList(WireModel):
     """The enabled apps."""
 
-    apps: list[AppInfo] = Field(description="In the order they are shown.")
+    apps: list[administration.AppInfo] = Field(description="In the order they are shown.")
 
 
 class AppStateList(WireModel):
     """All apps."""
 
-    apps: list[AppState] = Field(description="In the order they are shown.")
+    apps: list[administration.AppState] = Field(description="In the order they are shown.")
 
 
 class Enabled(WireModel):
@@ -69,7 +69,7 @@ class AppChanged(WireModel):
     """An app after a change."""
 
     success: bool = Field(True, description="It was changed.")
-    app: AppState = Field(description="The app.")
+    app: administration.AppState = Field(description="The app.")
 
 
 class Intake(WireModel):
@@ -140,7 +140,7 @@ async def login(
     """Exchange the token for an HTTP-only session cookie."""
     access = gateway.access
     access.check_token(body.token.get_secret_value(), access.client_address(request))
-    mark_admin(request.scope)
+    request.scope[ADMIN_MARK] = True
     response.set_cookie(
         access.cookie_name(request),
         access.sessions.begin(),
@@ -295,21 +295,22 @@ async def history(request: Request, gateway: GatewayHere) -> Response:
     return await asyncio.to_thread(json_answer, columns, request.headers)
 
 
-@admin_router.get("/logs", response_model=LogPart, responses=problems(400, 404, 422))
+@admin_router.get("/logs", response_model=administration.LogPart, responses=problems(400, 404, 422))
 def logs(
     request: Request,
     gateway: GatewayHere,
     source: Annotated[str, Query(max_length=limits.ID_MAX_CHARS)] = "gateway",
     after: Annotated[str | None, Query(max_length=limits.ID_MAX_CHARS)] = None,
-    limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = LINES_MAX,
+    limit: Annotated[int, Query(ge=1, le=administration.LINES_MAX)] = administration.LINES_MAX,
 ) -> Response:
     """Return the end of a program's log, or what follows an earlier response's cursor."""
-    return json_answer(gateway.logs.read(source, after, limit), request.headers)
+    data_dir = gateway.settings.service.data_dir
+    return json_answer(administration.read_log(data_dir, source, after, limit), request.headers)
 
 
 @admin_router.get("/audit", responses=problems(422))
 def audit(
     gateway: GatewayHere, limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_DEFAULT
-) -> AuditList:
+) -> administration.AuditList:
     """List the actions of administrators, newest first."""
-    return AuditList(entries=gateway.audit.newest(limit))
+    return administration.AuditList(entries=administration.newest_entries(gateway.store, limit))

@@ -18,28 +18,15 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import (
-    CloseCode,
-    NotFoundError,
-    NoWorkerError,
-    WorkerLostError,
-    WorkerUnreachableError,
-)
+from core import errors
 from core.protocols.events import MS_PER_S
+from core.schemas import chat as wire
 from core.schemas import limits
-from core.schemas.chat import (
-    ChatChunk,
-    ChatDone,
-    ChatPrefillDone,
-    ChatRequest,
-    GatewayChatResponse,
-    ServerMessage,
-)
 from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER, UNRECORDED, ErrorMessage, RequestType
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.desk_client import STOP
-from gateway_modules.queue.worker_client import WorkerSocket
+from gateway_modules.queue.worker_client import WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import Relay, in_parts
@@ -49,13 +36,13 @@ from gateway_modules.voices import VoiceLibrary, with_confined_tts
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
-from gateway_modules.web.security import mark_admin, new_session_secret
+from gateway_modules.web.security import ADMIN_MARK, new_session_secret
 from recording.names import generate_session_id
 
-CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
+CHAT_REQUEST: Final[TypeAdapter[wire.ChatRequest]] = TypeAdapter(wire.ChatRequest)
 CHAT: Final = RequestType.CHAT
-MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
-ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
+MESSAGE: Final[TypeAdapter[wire.ServerMessage]] = TypeAdapter(wire.ServerMessage)
+ReplyMessage = wire.ChatPrefillDone | wire.ChatChunk | wire.ChatDone
 Reply = TypeVar("Reply")
 
 router = ApiRouter(tags=["inference"])
@@ -102,7 +89,7 @@ class StopSomeAnswer(WireModel):
 
 @router.post(
     "/api/chat",
-    response_model=GatewayChatResponse,
+    response_model=wire.GatewayChatResponse,
     responses=problems(403, 413, 422, 429, 502, 503, 504),
     openapi_extra={
         "requestBody": {
@@ -126,7 +113,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
 def check_chat(gateway: Gateway) -> None:
     gateway.apps.check(TURN_BASED)
     if not gateway.is_open:
-        raise NoWorkerError()
+        raise errors.NoWorkerError()
 
 
 def _prepared(voices: VoiceLibrary, text: str) -> str:
@@ -138,7 +125,6 @@ class Assignment:
     """A request with its worker, its actual wait, and the wait estimated at first."""
 
     ticket: Ticket
-    session_id: str
     waited_s: float
     estimated_s: float
 
@@ -158,7 +144,7 @@ async def replies(
 
     async def check(_: Ticket) -> None:
         if clock() - began_s >= patience_s and not pool.directory.has_live_worker():
-            raise NoWorkerError()
+            raise errors.NoWorkerError()
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
@@ -167,7 +153,7 @@ async def replies(
             order = ticket.order
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
-            assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
+            assignment = Assignment(ticket, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
             stream = await stack.enter_async_context(aclosing(work(assignment)))
@@ -177,9 +163,9 @@ async def replies(
                     may_move = False
                     yield reply
                 break
-            except (WorkerUnreachableError, NoWorkerError) as error:
+            except (errors.WorkerUnreachableError, errors.NoWorkerError) as error:
                 may_move = may_move and pool.directory.is_other_in_service(worker)
-                if may_move or isinstance(error, WorkerUnreachableError):
+                if may_move or isinstance(error, errors.WorkerUnreachableError):
                     pool.directory.report_unreachable(worker)
                 if not may_move:
                     raise
@@ -213,7 +199,7 @@ async def _served(
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        {**worker_query(assignment.session_id, CHAT), **query},
+        {**worker_query(ticket.session_id or "", CHAT), **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:
@@ -227,17 +213,17 @@ async def _served(
                     raise ERROR_OF_CODE[message.code](message.message)
                 if isinstance(message, ReplyMessage):
                     yield message
-                if isinstance(message, ChatDone):
+                if isinstance(message, wire.ChatDone):
                     return
                 if is_over() and not has_stopped:
                     has_stopped = True
                     await _ask_to_stop(socket)
         except ConnectionClosed as closed:
-            if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
-                raise NoWorkerError("The worker is busy. Please try again later.") from closed
-            raise WorkerLostError() from closed
+            if closed.rcvd is not None and closed.rcvd.code == errors.CloseCode.TRY_LATER:
+                raise errors.NoWorkerError(WORKER_BUSY) from closed
+            raise errors.WorkerLostError() from closed
         except ValidationError as error:
-            raise WorkerLostError("The worker returned an invalid answer.") from error
+            raise errors.WorkerLostError("The worker returned an invalid answer.") from error
 
 
 async def _ask_to_stop(socket: WorkerSocket) -> None:
@@ -245,14 +231,14 @@ async def _ask_to_stop(socket: WorkerSocket) -> None:
         await socket.send(STOP.text)
 
 
-async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:
+async def _answer(gateway: Gateway, body: str, client: str) -> wire.GatewayChatResponse:
     secret = new_session_secret()
 
-    async def work(assignment: Assignment) -> AsyncGenerator[GatewayChatResponse]:
+    async def work(assignment: Assignment) -> AsyncGenerator[wire.GatewayChatResponse]:
         ticket = assignment.ticket
         reply = await gateway.relay_pool.client.chat(ticket.worker, body, secret)
         ticket.has_started = True
-        yield GatewayChatResponse(
+        yield wire.GatewayChatResponse(
             **dict(reply),
             queue_wait_ms=round(assignment.waited_s * MS_PER_S),
             estimated_queue_wait_s=assignment.estimated_s,
@@ -331,6 +317,6 @@ def _own(
         if found.is_owned_by(shown, address):
             return found
         if gateway.access.is_admin(request):
-            mark_admin(request.scope)
+            request.scope[ADMIN_MARK] = True
             return found
-    raise NotFoundError("You have no such session: send its secret if it is yours.")
+    raise errors.NotFoundError("You have no such session: send its secret if it is yours.")

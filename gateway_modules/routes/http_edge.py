@@ -11,9 +11,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -31,15 +32,15 @@ from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.administration import BodyStart, entry_of
+from gateway_modules.administration import BodyStart, append_entry, entry_of
 from gateway_modules.queue.desk_link import DOOR_PATH
 from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.messages import PARTS_MARK
-from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
-from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin, is_same_secret
+from gateway_modules.web.responses import IMMUTABLE_MARK, NO_STORE, content_policy, error_answer
+from gateway_modules.web.security import ADMIN_MARK, SECONDS_PER_MINUTE, is_same_secret
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
@@ -61,15 +62,13 @@ BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
 LOGGED_CHARS: Final = 300  # of a path, so that long ones do not fill the disk
 
-SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "same-origin",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Permissions-Policy": "camera=(self), microphone=(self)",
-    }
-)
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(self)",
+}
 
 
 class HttpEdge:
@@ -166,7 +165,7 @@ class HttpEdge:
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Immutable files do not count: many people may share an address."""
-        if not is_immutable(scope):
+        if IMMUTABLE_MARK not in scope:
             self._check_rate(connection)
         self._gateway.access.check_host(connection)
         if scope["method"] not in SAFE_METHODS:
@@ -185,7 +184,8 @@ class HttpEdge:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._gateway.metrics.answered(method, route_template(scope), status)
         # The administration page polls every few seconds.
-        is_routine = is_immutable(scope) or (is_of_admin(scope) and method in SAFE_METHODS)
+        is_polled = ADMIN_MARK in scope and method in SAFE_METHODS
+        is_routine = IMMUTABLE_MARK in scope or is_polled
         is_failure = status >= HTTPStatus.BAD_REQUEST
         if scope["path"] not in QUIET_PATHS and (is_failure or not is_routine):
             self._log.info(
@@ -197,7 +197,7 @@ class HttpEdge:
             )
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
-        if not is_of_admin(scope) or scope["method"] in SAFE_METHODS:
+        if ADMIN_MARK not in scope or scope["method"] in SAFE_METHODS:
             return
         address = self._gateway.access.client_address(HTTPConnection(scope))
         is_secret = scope["path"] == LOGIN_PATH
@@ -210,7 +210,7 @@ class HttpEdge:
             status,
         )
         try:
-            await asyncio.to_thread(self._gateway.audit.append, entry)
+            await asyncio.to_thread(append_entry, self._gateway.store, entry)
         except OSError as error:
             self._log.warning("audit not written", action=entry.action, reason=str(error))
 
@@ -250,6 +250,7 @@ def limited(
     None for a form, whose bytes mean nothing to that count.
     """
     received = values = 0
+    too_large = partial(HTTPException, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
     async def receive_on() -> Message:
         nonlocal received, values
@@ -259,39 +260,36 @@ def limited(
             received += len(part)
             saw(part)
             if received > limit_bytes:
-                detail = f"The request is longer than {limit_bytes} bytes."
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+                raise too_large(f"The request is longer than {limit_bytes} bytes.")
             lease.add(len(part))
-            if values_max is not None:
-                values += count_values(part)
-                if values > values_max:
-                    detail = f"The request has more than {values_max} values."
-                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            values += count_values(part) if values_max is not None else 0
+            if values_max is not None and values > values_max:
+                raise too_large(f"The request has more than {values_max} values.")
         return message
 
     return receive_on
 
 
+@dataclass(frozen=True)
 class DoorsOnly:
-    def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
-        self._app = app
-        self._doors = doors
-        self._secret = secret
+    app: ASGIApp
+    doors: Doors
+    secret: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         shown = HTTPConnection(scope).headers.get(WORKER_SECRET_HEADER, "")
-        is_door = is_same_secret(shown, self._secret)
+        is_door = is_same_secret(shown, self.secret)
         if scope["type"] == "websocket":
             websocket = WebSocket(scope, receive, send)
             if is_door and scope["path"] == DOOR_PATH:
-                await self._doors.serve(websocket)
+                await self.doors.serve(websocket)
             else:
                 await websocket.close()
         elif is_door or scope["path"] in OPEN_PATHS:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         else:
             text = "This is a desk: use one of its doors."
             await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)

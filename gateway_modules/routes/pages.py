@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
+from html import escape
 from http import HTTPStatus
-from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from config import FrontendDefaults
 from core.errors import InvalidSessionIdError, NotFoundError
@@ -26,29 +26,21 @@ from gateway_modules.presets import Preset, PresetSounds
 from gateway_modules.routes.sessions import existing_recording
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
-from gateway_modules.web.pages import Missing, missing_page, wants_page
-from gateway_modules.web.responses import (
-    IMMUTABLE,
-    NO_CACHE,
-    is_immutable,
-    on_error,
-    problems,
-)
+from gateway_modules.web.pages import MISSING_PAGE
+from gateway_modules.web.responses import NO_CACHE, on_error, problems
 
 VIEWER: Final = "session-viewer.html"
 # Path -> (app that has to be enabled, if any; file).
-PAGES: Final[Mapping[str, tuple[str | None, str]]] = MappingProxyType(
-    {
-        "/": (None, "index.html"),
-        "/check": (None, "check.html"),
-        "/turnbased": (TURN_BASED, "turnbased.html"),
-        "/half_duplex": (HALF_DUPLEX, "half_duplex.html"),
-        "/omni": (OMNI, "omni.html"),
-        "/audio_duplex": (AUDIO_DUPLEX, "audio_duplex.html"),
-        "/admin": (None, "admin.html"),
-        "/api/docs": (None, "api-docs.html"),
-    }
-)
+PAGES: Final[Mapping[str, tuple[str | None, str]]] = {
+    "/": (None, "index.html"),
+    "/check": (None, "check.html"),
+    "/turnbased": (TURN_BASED, "turnbased.html"),
+    "/half_duplex": (HALF_DUPLEX, "half_duplex.html"),
+    "/omni": (OMNI, "omni.html"),
+    "/audio_duplex": (AUDIO_DUPLEX, "audio_duplex.html"),
+    "/admin": (None, "admin.html"),
+    "/api/docs": (None, "api-docs.html"),
+}
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
@@ -61,14 +53,17 @@ documents = ApiRouter(tags=["documents"])
 async def on_http_problem(request: Request, error: Exception) -> Response:
     """Answer the framework's errors; browsers get a page for a missing one."""
     assert isinstance(error, HTTPException)
-    if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
-        return _missing(request, Missing.PAGE)
+    # A browser navigates, as opposed to a program or a script.
+    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    is_page = wants_page and not request.url.path.startswith(("/api/", "/static/"))
+    if error.status_code == HTTPStatus.NOT_FOUND and is_page:
+        return _missing(request, "page")
     return await on_error(request, error)
 
 
 async def page(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
-    return await gateway.web_files.answer(gateway.pages.folder / name, request.headers)
+    return await gateway.web_files.answer(gateway.pages.folder / name, request.scope)
 
 
 def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -88,17 +83,23 @@ for _address, (_app_id, _file) in PAGES.items():
 async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> Response:
     """Show a recording."""
     if not gateway.settings.recording.enabled:
-        return _missing(request, Missing.RECORDING_OFF)
+        return _missing(request, "recording_off")
     try:
         await asyncio.to_thread(existing_recording, recording_id, gateway)
     except (InvalidSessionIdError, NotFoundError):
-        return _missing(request, Missing.RECORDING)
+        return _missing(request, "recording")
     return await page(request, VIEWER)
 
 
-def _missing(request: Request, missing: Missing) -> Response:
-    gateway = gateway_of(request)
-    return missing_page(request, missing, gateway.languages, gateway.settings.service.default_lang)
+def _missing(request: Request, what: Literal["page", "recording", "recording_off"]) -> Response:
+    gateway, accepted = gateway_of(request), request.headers.get("accept-language", "").split(",")
+    chosen = [request.query_params.get("lang"), gateway.settings.service.default_lang]
+    lang = gateway.languages.pick([*chosen, *(part.partition(";")[0] for part in accepted)])
+    texts = gateway.languages.texts(lang)
+    keys = {"title": f"missing.{what}.title", "text": f"missing.{what}.text"}
+    shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
+    body = MISSING_PAGE.format(lang=lang, **{name: escape(text) for name, text in shown.items()})
+    return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
 
 
 @cache
@@ -119,8 +120,7 @@ async def library_file(
 ) -> Response:
     """Return a library's file; the error for one not installed names the command."""
     path = await asyncio.to_thread(gateway.pages.library_file, library, name)
-    kept = IMMUTABLE if is_immutable(request.scope) else NO_CACHE
-    return await gateway.web_files.answer(path, request.headers, kept)
+    return await gateway.web_files.answer(path, request.scope)
 
 
 class DefaultVoice(WireModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -18,16 +18,11 @@ from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
+from gateway_modules.administration import save_eta
+from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import loaded_model
-from gateway_modules.queue.scheduling import (
-    DUPLEX_STATUSES,
-    EtaConfig,
-    EtaStatus,
-    QueueStatus,
-    RunningTaskInfo,
-    TicketInfo,
-)
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import FetchProgress, read_progress
@@ -51,7 +46,7 @@ class TicketLookup(WireModel):
     """Answer to `GET /api/queue/{ticket_id}`."""
 
     found: bool = Field(description="The ticket waits.")
-    ticket: TicketInfo | None = Field(None, description="The ticket.")
+    ticket: scheduling.TicketInfo | None = Field(None, description="The ticket.")
     message: str | None = Field(None, description="Why it was not found.")
 
 
@@ -142,7 +137,7 @@ class ServiceStatus(WireModel):
     offline_workers: int = Field(ge=0, description="Unreachable workers.")
     queue_length: int = Field(ge=0, description="Number of waiting requests.")
     max_queue_size: int = Field(ge=0, description="Maximum number of waiting requests.")
-    running_tasks: list[RunningTaskInfo] = Field(description="Requests being served.")
+    running_tasks: list[scheduling.RunningTaskInfo] = Field(description="Requests being served.")
     is_intake_paused: bool = Field(False, description="New requests are refused.")
     model: ModelFacts | None = Field(None, description="The loaded model; null until there is one.")
     loading: LoadState | None = Field(None, description="Progress of the first worker loading.")
@@ -213,10 +208,7 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, waiting requests and running requests."""
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
-    pool = gateway.pool
-    workers, queue = pool.workers.values(), pool.get_queue_status()
-    counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
-    return view.of(counts.model_copy(update={"fetch": fetch}))
+    return view.of(service_status(gateway.pool, fetch))
 
 
 @pool_router.get("/workers")
@@ -266,7 +258,7 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
 
 
 @pool_router.get("/api/queue")
-async def queue(gateway: GatewayHere, view: ViewHere) -> QueueStatus:
+async def queue(gateway: GatewayHere, view: ViewHere) -> scheduling.QueueStatus:
     """List waiting requests, next first, and running ones; ids are masked as in `/sessions`."""
     return view.of(gateway.pool.get_queue_status())
 
@@ -277,7 +269,7 @@ async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> Ticket
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
         return TicketLookup(found=False, message="This ticket is not in the queue.")
-    return view.of(TicketLookup(found=True, ticket=TicketInfo.model_validate(found)))
+    return view.of(TicketLookup(found=True, ticket=scheduling.TicketInfo.model_validate(found)))
 
 
 @pool_router.delete(
@@ -289,15 +281,15 @@ async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
 
 
 @router.get("/api/config/eta")
-async def eta(gateway: GatewayHere) -> EtaStatus:
+async def eta(gateway: GatewayHere) -> scheduling.EtaStatus:
     """Show expected and measured durations."""
     return gateway.pool.eta_tracker.get_status()
 
 
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
-async def set_eta(change: EtaConfig, gateway: GatewayHere) -> EtaStatus:
+async def set_eta(change: scheduling.EtaConfig, gateway: GatewayHere) -> scheduling.EtaStatus:
     """Change expected durations; omitted ones are unchanged; estimates follow at once."""
-    await asyncio.to_thread(gateway.eta.save, change)
+    await asyncio.to_thread(save_eta, gateway.store, change)
     return gateway.pool.update_eta_config(change)
 
 
@@ -357,25 +349,25 @@ def caches(workers: Iterable[WorkerConnection]) -> CacheList:
     return CacheList(workers=found)
 
 
-def service_status(
-    workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
-) -> ServiceStatus:
+def service_status(pool: WorkerPool, fetch: FetchProgress | None = None) -> ServiceStatus:
+    workers, queue = pool.workers.values(), pool.get_queue_status()
     statuses = Counter(worker.status for worker in workers)
     return ServiceStatus(
         total_workers=len(workers),
         idle_workers=statuses[WorkerStatus.IDLE],
         busy_workers=sum(worker.status.is_busy for worker in workers),
         free_slots=sum(worker.available_slots for worker in workers),
-        duplex_workers=sum(statuses[status] for status in DUPLEX_STATUSES),
+        duplex_workers=sum(statuses[status] for status in scheduling.DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],
         error_workers=statuses[WorkerStatus.ERROR],
         offline_workers=statuses[WorkerStatus.OFFLINE],
         queue_length=queue.queue_length,
         max_queue_size=queue.max_queue_size,
         running_tasks=queue.running_tasks,
-        is_intake_paused=is_intake_paused,
+        is_intake_paused=pool.is_intake_paused,
         model=loaded_model(workers),
         loading=next(filter(None, map(load_state, workers)), None),
+        fetch=fetch,
     )
 
 

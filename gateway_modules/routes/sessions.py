@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
 
 from fastapi import Depends, Path, Request
@@ -24,7 +23,7 @@ from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
-from gateway_modules.web.security import mark_admin
+from gateway_modules.web.security import ADMIN_MARK
 from recording import names
 from recording.folder import is_owner, parse_meta
 from recording.listing import touch_access
@@ -42,9 +41,12 @@ HEAD_BYTES: Final = 12
 NO_ROOM: Final = "The file is refused: the disk is nearly full."
 FIELDS_MAX: Final = 16  # of a form, besides the file
 
-UPLOAD_SUFFIXES: Final = MappingProxyType(
-    {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
-)
+UPLOAD_SUFFIXES: Final = {
+    "video/webm": "webm",
+    "video/mp4": "mp4",
+    "audio/wav": "wav",
+    "audio/webm": "webm",
+}
 UPLOAD_NAMES: Final = frozenset(f"{names.UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
 EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
 MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3
@@ -103,7 +105,6 @@ def existing_recording(recording_id: RecordingId, gateway: GatewayHere) -> str:
 
 
 ExistingId = Annotated[str, Depends(existing_recording)]
-"""Dependency of routes: the id of a recording that exists."""
 
 
 def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
@@ -112,7 +113,8 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
     The recording's id, which links share, grants read access only.
     """
     if gateway.access.is_admin(request):
-        mark_admin(request.scope)  # first: attempts on recordings that do not exist are audited
+        # Marked before anything else: attempts on recordings that do not exist are audited.
+        request.scope[ADMIN_MARK] = True
         return
     owner = gateway.recordings.read(existing_recording(recording_id, gateway), names.OWNER_FILE)
     if not is_owner(owner, request.headers.get(SESSION_SECRET_HEADER, "")):
@@ -120,7 +122,6 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
 
 
 OwnerOnly = Depends(only_owner)
-"""Marks a route that only a recording's owner and administrators may use."""
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -13,8 +14,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from core import errors
 from core.protocols.queueing import EventQueueingMachine, QueueingMachine, WaitLimits
 from core.schemas import queue
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
-from gateway_modules.administration import app_of_request
+from gateway_modules.administration import APP_OF_REQUEST
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
@@ -28,30 +28,6 @@ LOGGED_ID_CHARS: Final = 64  # longer ids are refused
 router = APIRouter()
 
 
-@router.websocket("/ws/streaming/{session_id}")
-async def streaming(websocket: WebSocket, session_id: str) -> None:
-    """Turn-based chat whose earlier turns stay in a worker's cache."""
-    await serve(websocket, SocketKind.STREAMING, session_id)
-
-
-@router.websocket("/ws/half_duplex/{session_id}")
-async def half_duplex(websocket: WebSocket, session_id: str) -> None:
-    """Voice chat with turn-taking by the server."""
-    await serve(websocket, SocketKind.HALF_DUPLEX, session_id)
-
-
-@router.websocket("/ws/duplex/{session_id}")
-async def duplex(websocket: WebSocket, session_id: str) -> None:
-    """Full duplex, with pictures or without."""
-    await serve(websocket, SocketKind.DUPLEX, session_id)
-
-
-@router.websocket("/ws/chat")
-async def chat(websocket: WebSocket) -> None:
-    """One request, one reply."""
-    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
-
-
 async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> None:
     """Refuse a client; one that may retry is accepted first, to be sent the reason."""
     with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
@@ -61,36 +37,28 @@ async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> Non
         await websocket.close(int(error.close_code), error.message)
 
 
-@dataclass(frozen=True)
-class Handshake:
-    """Options of a client's connection.
-
-    Attributes:
-        query: Parameters added to the worker's address.
-        deny: Refuses the handshake with an error.
-        traffic: Inspects the messages; None: the default of the socket's kind.
-        first: An event sent to the worker before the client's.
-    """
-
-    subprotocol: str | None = None
-    query: Mapping[str, str] = field(default_factory=dict)
-    deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted
-    traffic: Traffic | None = None
-    first: str | None = None
-
-
-NATIVE: Final = Handshake()
-
-
 async def serve(
-    websocket: WebSocket, kind: SocketKind, session_id: str, handshake: Handshake = NATIVE
+    websocket: WebSocket,
+    kind: SocketKind,
+    session_id: str,
+    *,
+    subprotocol: str | None = None,
+    query: Mapping[str, str] = MappingProxyType({}),
+    deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted,
+    traffic: Traffic | None = None,
+    first: str | None = None,
 ) -> None:
+    """Serve a client with its own or the usual traffic of its kind.
+
+    `query` is added to the worker's address; `deny` refuses the handshake with an error; `first` is
+    an event sent to the worker before the client's.
+    """
     gateway = gateway_of(websocket)
     client = gateway.access.limited_client(websocket)
     with structlog.contextvars.bound_contextvars(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
-                gateway.apps.check(app_of_request(kind.request_type(session_id)))
+                gateway.apps.check(APP_OF_REQUEST[kind.request_type(session_id)])
                 if not gateway.is_open:
                     raise errors.NoWorkerError()
                 params, last_seq = websocket.query_params, None
@@ -101,23 +69,23 @@ async def serve(
                     stack.enter_context(gateway.live.counted(client))
             except errors.OmniError as error:
                 record_refusal(gateway, error)
-                await handshake.deny(websocket, error)
+                await deny(websocket, error)
                 return
-            await websocket.accept(handshake.subprotocol)
+            await websocket.accept(subprotocol)
             lease = gateway.bytes_held.lease(client)
             stack.callback(lease.release)
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
-            traffic = handshake.traffic or _traffic(gateway, kind)
+            traffic = traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, queue.check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
                     await _resume(earlier, request, websocket, last_seq)
                     return
-                query = {**handshake.query, **({queue.RESUMABLE: "1"} if grace_s else {})}
+                query = {**query, **({queue.RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
-                relay = _relay(gateway, wire, traffic, request, handshake.first)
+                relay = _relay(gateway, wire, traffic, request, first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:
@@ -153,7 +121,6 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         client=gateway.access.limited_client(websocket),
         address=gateway.access.client_address(websocket),
         session_secret=shown or new_session_secret(),
-        max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         order=gateway.relay_pool.tickets.read(ticket, session_id, kind),
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
@@ -187,3 +154,19 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
 def record_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)
+
+
+@router.websocket(SocketKind.CHAT.path)
+async def chat(websocket: WebSocket) -> None:
+    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
+
+
+def _endpoint(kind: SocketKind) -> Callable[[WebSocket, str], Awaitable[None]]:
+    async def endpoint(websocket: WebSocket, session_id: str) -> None:
+        await serve(websocket, kind, session_id)
+
+    return endpoint
+
+
+for _kind in (SocketKind.STREAMING, SocketKind.HALF_DUPLEX, SocketKind.DUPLEX):
+    router.add_api_websocket_route(f"{_kind.path}/{{session_id}}", _endpoint(_kind))

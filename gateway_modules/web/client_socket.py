@@ -55,18 +55,14 @@ class SocketKind(StrEnum):
 
     def request_type(self, session_id: str) -> RequestType:
         match self:
-            case SocketKind.STREAMING:
-                return RequestType.STREAMING
-            case SocketKind.CHAT:
-                return RequestType.CHAT
-            case SocketKind.HALF_DUPLEX:
-                return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.DUPLEX:
                 return duplex_request_type(session_id)
             case SocketKind.REALTIME:  # same load on the engine, hence the same estimate
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.LIVE:
                 return RequestType.AUDIO_DUPLEX
+            case _:
+                return RequestType(self.value)
 
 
 @dataclass(frozen=True)
@@ -78,13 +74,9 @@ class SizeLimits:
 
 
 def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
-    query = {"session_id": session_id}
-    match request_type:
-        case RequestType.OMNI_DUPLEX:
-            query["variant"] = "omni"
-        case RequestType.AUDIO_DUPLEX:
-            query["variant"] = "audio"
-    return query
+    duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
+    variant = {"variant": duplex[request_type]} if request_type in duplex else {}
+    return {"session_id": session_id, **variant}
 
 
 class ClientGoneError(Exception):

@@ -10,16 +10,14 @@ import functools
 import ipaddress
 import math
 import resource
-import ssl
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 import structlog
-import uvicorn
-from starlette.types import ASGIApp
 
 from core.addresses import address_of
 from core.errors import RateLimitedError, SessionInUseError
@@ -36,21 +34,29 @@ READ_BYTES: Final = 4 * 1024  # bounds the parsing for one client per turn of th
 REFUSALS_PERIOD_S: Final = 1.0
 
 
+async def happens(event: asyncio.Event, limit_s: float) -> bool:
+    """Wait for an event; return whether it came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    return event.is_set()
+
+
+@dataclass
 class RefusalLog:
     """Warnings, at most one a second: a flood must not fill the disk."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next_s = -math.inf
-        self._unwritten = 0
+    clock: Callable[[], float] = time.monotonic
+    next_s: float = -math.inf
+    unwritten: int = 0
 
     def warn(self, event: str, **fields: object) -> None:
-        now_s = self._clock()
-        if now_s < self._next_s:
-            self._unwritten += 1
+        now_s = self.clock()
+        if now_s < self.next_s:
+            self.unwritten += 1
             return
-        structlog.get_logger("refused").warning(event, more=self._unwritten, **fields)
-        self._next_s, self._unwritten = now_s + REFUSALS_PERIOD_S, 0
+        structlog.get_logger("refused").warning(event, more=self.unwritten, **fields)
+        self.next_s, self.unwritten = now_s + REFUSALS_PERIOD_S, 0
 
 
 def subtract(counts: Counter[str], client: str, amount: int = 1) -> None:
@@ -216,56 +222,41 @@ class AddressBuckets:
         return self._bucket_of(network_of(address)).take()
 
 
+@dataclass
 class ByteBudget:
     """Bytes held for clients; more are refused, nothing held is dropped."""
 
-    def __init__(self, total_bytes: int, per_client_bytes: int, refusal: str = NO_BUFFER) -> None:
-        self._total_bytes = total_bytes
-        self._per_client_bytes = per_client_bytes
-        self._refusal = refusal
-        self.held_bytes = 0
-        self._by_client: Counter[str] = Counter()
+    total_bytes: int
+    per_client_bytes: int
+    refusal: str = NO_BUFFER
+    held_bytes: int = 0
+    by_client: Counter[str] = field(default_factory=Counter)
 
     def lease(self, client: str) -> ByteLease:
         return ByteLease(self, client)
 
-    def take(self, client: str, size_bytes: int) -> None:
-        is_full = self.held_bytes + size_bytes > self._total_bytes
-        if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
-            raise RateLimitedError(self._refusal)
-        self.held_bytes += size_bytes
-        self._by_client[client] += size_bytes
 
-    def release(self, client: str, size_bytes: int) -> None:
-        self.held_bytes -= size_bytes
-        subtract(self._by_client, client, size_bytes)
-
-
+@dataclass
 class ByteLease:
     """Bytes held by one request or socket, released by its owner."""
 
-    def __init__(self, budget: ByteBudget, client: str) -> None:
-        self._budget = budget
-        self._client = client
-        self._held_bytes = 0
+    budget: ByteBudget
+    client: str
+    held_bytes: int = 0
 
     def add(self, size_bytes: int) -> None:
-        self._budget.take(self._client, size_bytes)
-        self._held_bytes += size_bytes
+        budget, client = self.budget, self.client
+        is_full = budget.held_bytes + size_bytes > budget.total_bytes
+        if is_full or (client and budget.by_client[client] + size_bytes > budget.per_client_bytes):
+            raise RateLimitedError(budget.refusal)
+        budget.held_bytes += size_bytes
+        self.held_bytes += size_bytes
+        budget.by_client[client] += size_bytes
 
     def release(self) -> None:
-        self._budget.release(self._client, self._held_bytes)
-        self._held_bytes = 0
-
-
-class GatewayConfig(uvicorn.Config):
-    # Any: uvicorn's options.
-    def __init__(
-        self, app: ASGIApp, *, connections: Connections, tls: ssl.SSLContext | None, **options: Any
-    ) -> None:
-        super().__init__(app, **options)
-        self.connections = connections
-        self.tls = tls
+        self.budget.held_bytes -= self.held_bytes
+        subtract(self.budget.by_client, self.client, self.held_bytes)
+        self.held_bytes = 0
 
 
 UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have
@@ -288,7 +279,7 @@ class UploadCounts:
     """
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, int] = OrderedDict()  # by recording, latest last
+        self._counts: dict[str, int] = {}  # by recording, latest last
         self._running: set[str] = set()
 
     @contextmanager
@@ -303,6 +294,6 @@ class UploadCounts:
             yield
             self._counts[recording_id] = self._counts.pop(recording_id, 0) + 1
             if len(self._counts) > UPLOADED_TO_MAX:
-                self._counts.popitem(last=False)
+                del self._counts[next(iter(self._counts))]
         finally:
             self._running.remove(recording_id)

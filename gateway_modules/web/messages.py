@@ -289,27 +289,6 @@ class Shortcut:
         return self.is_open
 
 
-class IncomingText:
-    """A text message that arrives in fragments, decoded one by one."""
-
-    def __init__(self) -> None:
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._parts: list[str] = []
-
-    def add(self, fragment: bytes, *, is_last: bool) -> None:
-        if self._decoder is None:
-            if is_last:  # the whole message
-                self._parts.append(fragment.decode())
-                return
-            self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._parts.append(self._decoder.decode(fragment, is_last))
-
-    def fields(self, *, takes_parts: bool) -> dict[str, object]:
-        if takes_parts and sum(map(len, self._parts)) > JOINED_CHARS:
-            return {"parts": self._parts}
-        return {"text": "".join(self._parts)}
-
-
 class FrameSplitter:
     """Splits long frames into fragments as they arrive from the network."""
 

@@ -11,9 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
-from html import escape
-from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +18,6 @@ from typing import Final
 
 import structlog
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.requests import Request
-from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from core.errors import NotFoundError
@@ -63,8 +58,8 @@ class Pages:
         if found is None:
             return scope
         plain = {**scope, "path": f"/static/{scope['path'][found.end() :]}"}
-        is_read = scope["method"] in ("GET", "HEAD")
-        plain[IMMUTABLE_MARK] = is_read and found["version"] == self.version
+        if scope["method"] in ("GET", "HEAD") and found["version"] == self.version:
+            plain[IMMUTABLE_MARK] = True
         return plain
 
     def library_file(self, library: str, name: str) -> Path:
@@ -84,17 +79,14 @@ class Pages:
 
 
 def find_pages(root: Path, *, wants_sources: bool) -> Pages:
-    builds = _builds(root / BUILT_FOLDER)
-    libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"
-    sources = Pages(root / STATIC_FOLDER, libraries)
-    if wants_sources:
-        return sources
-    build = find_build(root)
-    if build is None:
-        structlog.get_logger("pages").warning(
-            "serving unbundled pages", to_build_them=BUILD_COMMAND
-        )
-    return build or sources
+    build = None if wants_sources else find_build(root)
+    if build is not None:
+        return build
+    if not wants_sources:
+        log = structlog.get_logger("pages")
+        log.warning("serving unbundled pages", to_build_them=BUILD_COMMAND)
+    builds = [folder for folder, _ in _builds(root / BUILT_FOLDER)]
+    return Pages(root / STATIC_FOLDER, [root / BUILT_FOLDER, *builds][-1] / "vendor")
 
 
 def find_build(root: Path) -> Pages | None:
@@ -133,15 +125,7 @@ def _package_folder(package: str) -> Path:
     return Path(next(iter(folders))) if folders else Path(package)
 
 
-class Missing(StrEnum):
-    """What was not found."""
-
-    PAGE = "page"
-    RECORDING = "recording"
-    RECORDING_OFF = "recording_off"
-
-
-PAGE: Final = """<!doctype html>
+MISSING_PAGE: Final = """<!doctype html>
 <html lang="{lang}">
 <head>
 <meta charset="utf-8">
@@ -161,25 +145,6 @@ PAGE: Final = """<!doctype html>
 </body>
 </html>
 """
-
-
-def missing_page(
-    request: Request, missing: Missing, languages: Languages, default_lang: str | None
-) -> HTMLResponse:
-    accepted = request.headers.get("accept-language", "").split(",")
-    chosen = [request.query_params.get("lang"), default_lang]
-    lang = languages.pick([*chosen, *(part.partition(";")[0] for part in accepted)])
-    texts = languages.texts(lang)
-    keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
-    shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
-    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in shown.items()})
-    return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
-
-
-def wants_page(request: Request) -> bool:
-    """Whether a browser navigates, as opposed to a program or a script."""
-    is_page = not request.url.path.startswith(("/api/", "/static/"))
-    return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
 
 
 ENGLISH: Final = "en"  # the fallback

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -35,18 +34,16 @@ CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
 RETRY_AFTER_S: Final = 5  # sent with "too many" and "try later"
 RETRY_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
-CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
-    {
-        HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
-        HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
-        HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
-        HTTPStatus.METHOD_NOT_ALLOWED: ErrorCode.NOT_FOUND,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.TOO_BIG,
-        HTTPStatus.UNPROCESSABLE_ENTITY: ErrorCode.BAD_JSON,
-        HTTPStatus.BAD_REQUEST: ErrorCode.BAD_JSON,
-        HTTPStatus.TOO_MANY_REQUESTS: ErrorCode.RATE_LIMITED,
-    }
-)
+CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = {
+    HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
+    HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED: ErrorCode.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.TOO_BIG,
+    HTTPStatus.UNPROCESSABLE_ENTITY: ErrorCode.BAD_JSON,
+    HTTPStatus.BAD_REQUEST: ErrorCode.BAD_JSON,
+    HTTPStatus.TOO_MANY_REQUESTS: ErrorCode.RATE_LIMITED,
+}
 
 
 OPENAI_PREFIX: Final = "/v1/"
@@ -150,22 +147,20 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 NO_CACHE: Final = "no-cache"  # cached, but revalidated
 NO_STORE: Final = "no-store"
 
-TEXT_TYPES: Final = MappingProxyType(
-    {
-        ".css": "text/css; charset=utf-8",
-        ".html": "text/html; charset=utf-8",
-        ".js": "text/javascript; charset=utf-8",
-        ".json": "application/json",
-        ".md": "text/markdown; charset=utf-8",
-        ".mjs": "text/javascript; charset=utf-8",
-        ".onnx": "application/octet-stream",
-        ".svg": "image/svg+xml",
-        ".wasm": "application/wasm",
-    }
-)
+TEXT_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".onnx": "application/octet-stream",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+}
 """Types worth compressing."""
 
-OTHER_TYPES: Final = MappingProxyType({".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"})
+OTHER_TYPES: Final = {".ico": "image/vnd.microsoft.icon", ".woff2": "font/woff2"}
 
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the ETag of a compressed file
@@ -182,9 +177,9 @@ class WebFiles:
     def __init__(self) -> None:
         self._packed = functools.lru_cache(PACKED_MAX)(_packed_file)
 
-    async def answer(
-        self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
-    ) -> Response:
+    async def answer(self, path: Path, scope: Scope) -> Response:
+        request_headers = Headers(scope=scope)
+        cache_control = IMMUTABLE if IMMUTABLE_MARK in scope else NO_CACHE
         try:
             stat = await asyncio.to_thread(path.stat)
             suffix = path.suffix.lower()
@@ -239,8 +234,7 @@ class StaticFolder(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         found = await super().get_response(path, scope)
         if isinstance(found, FileResponse):
-            kept = IMMUTABLE if is_immutable(scope) else NO_CACHE
-            return await self._files.answer(Path(found.path), Headers(scope=scope), kept)
+            return await self._files.answer(Path(found.path), scope)
         return found
 
 
@@ -249,7 +243,7 @@ def json_answer(answer: BaseModel, request_headers: Headers) -> Response:
     body = answer.model_dump_json().encode()
     headers = {"Cache-Control": NO_STORE, "Vary": "Accept-Encoding"}
     if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
-        body = _compressed(body)
+        body = gzip.compress(body, LEVEL, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
@@ -264,11 +258,7 @@ def accepts_gzip(request_headers: Headers) -> bool:
 
 
 def _packed_file(path: Path, _changed_ns: int, _size_bytes: int) -> bytes:
-    return _compressed(path.read_bytes())
-
-
-def _compressed(body: bytes) -> bytes:
-    return gzip.compress(body, LEVEL, mtime=0)
+    return gzip.compress(path.read_bytes(), LEVEL, mtime=0)
 
 
 def content_policy(media_origin: str = "") -> str:
@@ -288,7 +278,3 @@ def content_policy(media_origin: str = "") -> str:
         "style-src 'self'",
     )
     return "; ".join(rules)
-
-
-def is_immutable(scope: Scope) -> bool:
-    return bool(scope.get(IMMUTABLE_MARK, False))

@@ -9,17 +9,16 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import math
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 from starlette.requests import HTTPConnection
-from starlette.types import Scope
 
 from core.addresses import LOCAL_NAME, address_of, is_loopback
 from core.errors import BadRequestError, OriginRefusedError, RateLimitedError, UnauthorizedError
@@ -189,14 +188,6 @@ class AccessPolicy:
         return address is not None and any(address in network for network in self._proxies)
 
 
-def mark_admin(scope: Scope) -> None:
-    scope[ADMIN_MARK] = True
-
-
-def is_of_admin(scope: Scope) -> bool:
-    return ADMIN_MARK in scope
-
-
 def origin_key(origin: str) -> str:
     if origin == ANY:
         return origin
@@ -255,26 +246,25 @@ class Masks:
         return self.mask(str(value)) if is_secret and value not in own else value
 
 
+@dataclass
 class AdminSessions:
     """Admin sessions; with more than `SESSIONS_MAX` the oldest is ended."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._ends_s: OrderedDict[str, float] = OrderedDict()  # by the hash of the cookie
+    clock: Callable[[], float]
+    ends_s: dict[str, float] = field(default_factory=dict)  # by the hash of the cookie
 
     def begin(self) -> str:
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
-        self._ends_s[hash_of(cookie)] = self._clock() + SESSION_AGE_S
-        if len(self._ends_s) > SESSIONS_MAX:
-            self._ends_s.popitem(last=False)
+        self.ends_s[hash_of(cookie)] = self.clock() + SESSION_AGE_S
+        if len(self.ends_s) > SESSIONS_MAX:
+            del self.ends_s[next(iter(self.ends_s))]
         return cookie
 
     def is_open(self, cookie: str) -> bool:
-        end_s = self._ends_s.get(hash_of(cookie))
-        return end_s is not None and self._clock() < end_s
+        return self.clock() < self.ends_s.get(hash_of(cookie), -math.inf)
 
     def end(self, cookie: str) -> None:
-        self._ends_s.pop(hash_of(cookie), None)
+        self.ends_s.pop(hash_of(cookie), None)
 
 
 @dataclass(frozen=True)
@@ -285,15 +275,15 @@ class ClientSecret:
     expires_at: int
 
 
+@dataclass
 class ClientSecrets:
     """Unexpired secrets by their hash, with the settings of their sessions, in memory.
 
     Source: OpenAI's API reference, "Create client secret".
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._kept: dict[str, tuple[int, str]] = {}  # expiry, session as JSON
+    clock: Callable[[], float] = time.time
+    kept: dict[str, tuple[int, str]] = field(default_factory=dict)  # expiry, session as JSON
 
     def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
         text = settings.model_dump_json(exclude_unset=True)
@@ -301,16 +291,15 @@ class ClientSecrets:
             raise BadRequestError(
                 f"session: longer than {SECRET_SESSION_MAX_CHARS} characters of JSON."
             )
-        now_s = self._clock()
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_s}
-        if len(self._kept) >= SECRETS_MAX:
+        now_s = self.clock()
+        self.kept = {key: kept for key, kept in self.kept.items() if kept[0] > now_s}
+        if len(self.kept) >= SECRETS_MAX:
             raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
         made = ClientSecret(SECRET_PREFIX + secrets.token_hex(SECRET_BYTES), int(now_s) + seconds)
-        self._kept[hash_of(made.value)] = made.expires_at, text
+        self.kept[hash_of(made.value)] = made.expires_at, text
         return made
 
     # Any: a JSON object.
     def find(self, value: str) -> dict[str, Any] | None:
-        is_ours = value.startswith(SECRET_PREFIX)
-        expires_at, text = self._kept.get(hash_of(value), (0, "")) if is_ours else (0, "")
-        return dict(json.loads(text)) if expires_at > self._clock() else None
+        expires_at, text = self.kept.get(hash_of(value), (0, ""))
+        return dict(json.loads(text)) if expires_at > self.clock() else None

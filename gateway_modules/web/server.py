@@ -8,18 +8,17 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from types import FrameType, MappingProxyType
-from typing import Any, Final
+from types import FrameType
+from typing import Final
 
 import h11
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
 from core.stop_signals import StopSignals
-from gateway_modules.web.limits import BoundedReads, Connections, GatewayConfig, Peer
+from gateway_modules.web.limits import BoundedReads, Connections, Peer
 from gateway_modules.web.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
 SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of one direction of a call
@@ -34,38 +33,28 @@ class Expected(StrEnum):
     READING = "take the answer"
 
 
-LIMITS_S: Final = MappingProxyType(
-    {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
-)
+LIMITS_S: Final = {Expected.HEAD: 10.0, Expected.BODY: 30.0, Expected.READING: 30.0}
 """A head has to be complete by then; the others need `SLOWEST_BYTES_PER_S` over this time."""
 
 
 class GatewayHttpProtocol(BoundedReads, H11Protocol):
     """A connection; starts TLS itself, so that it is counted before the TLS handshake."""
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._limits = config.connections
-        self._tls = config.tls
-        self._peer: Peer | None = None
-        self._early = b""  # received before `_begin`
-        self._expected = Expected.NOTHING
-        self._timer: asyncio.TimerHandle | None = None
-        self._moved_bytes = 0
-        self._is_write_paused = False
+    config: GatewayConfig
+    _peer: Peer | None = None
+    _early = b""  # received before `_begin`
+    _expected = Expected.NOTHING
+    _timer: asyncio.TimerHandle | None = None
+    _moved_bytes = 0
+    _is_write_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._peer = self._limits.admit(transport)
+        limits = self.config.connections
+        self._peer = limits.admit(transport)
         if self._peer is None:
-            self._limits.refusals.warn("connection refused", open=len(self._limits))
+            limits.refusals.warn("connection refused", open=len(limits))
             transport.abort()
-        elif self._tls is None:
+        elif self.config.tls is None:
             self._begin(transport)
         else:
             task = self.loop.create_task(self._shake_hands(transport))
@@ -73,19 +62,19 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
             task.add_done_callback(self.tasks.discard)
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
-        assert self._tls is not None and self._peer is not None
+        assert self.config.tls is not None and self._peer is not None
         try:
             transport = await self.loop.start_tls(
                 plain,
                 self,
-                self._tls,
+                self.config.tls,
                 server_side=True,
                 ssl_handshake_timeout=LIMITS_S[Expected.HEAD],
             )
         except OSError:  # includes TLS errors and time-outs
             transport = None
         if transport is None or transport.is_closing():
-            self._limits.leave(self._peer)
+            self.config.connections.leave(self._peer)
             return
         self._begin(transport)
 
@@ -101,7 +90,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._peer is not None:
-            self._limits.leave(self._peer)
+            self.config.connections.leave(self._peer)
         if self.transport is not None:
             super().connection_lost(exc)
 
@@ -140,7 +129,8 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         expected = self._find_expected()
         has_answered = self.cycle is None or self.cycle.response_complete
         is_waiting = self.conn.their_state is h11.IDLE and has_answered
-        self._limits.note(self._peer, is_idle=is_waiting and not self._is_write_paused)
+        is_idle = is_waiting and not self._is_write_paused
+        self.config.connections.note(self._peer, is_idle=is_idle)
         if expected is not self._expected:
             self._expected = expected
             self._restart_timer()
@@ -168,13 +158,12 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._timer = self.loop.call_later(LIMITS_S[self._expected], self._check_progress)
 
     def _check_progress(self) -> None:
-        moved_bytes, is_held_back = self._moved_bytes, False
-        if self._expected is Expected.READING:
-            moved_bytes = -self._moved_bytes - self.transport.get_write_buffer_size()
-        elif self._expected is Expected.BODY:
-            is_held_back = self.flow.read_paused
-        wanted_bytes = SLOWEST_BYTES_PER_S * LIMITS_S[self._expected]
-        if is_held_back or (self._expected is not Expected.HEAD and moved_bytes >= wanted_bytes):
+        moved_bytes, expected = self._moved_bytes, self._expected
+        if expected is Expected.READING:
+            moved_bytes = -moved_bytes - self.transport.get_write_buffer_size()
+        is_held_back = expected is Expected.BODY and self.flow.read_paused
+        is_moving = moved_bytes >= SLOWEST_BYTES_PER_S * LIMITS_S[expected]
+        if is_held_back or (expected is not Expected.HEAD and is_moving):
             self._restart_timer()
         else:
             self.transport.abort()
@@ -226,35 +215,36 @@ class GatewayServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
 
-def server_config(
-    app: ASGIApp,
-    host: str,
-    port: int,
-    *,
-    connections: Connections,
-    heartbeat_s: float,
-    tls: ssl.SSLContext | None = None,
-) -> GatewayConfig:
-    """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
-    return GatewayConfig(
-        app,
-        connections=connections,
-        tls=tls,
-        host=host,
-        port=port,
-        backlog=BACKLOG,
-        http=GatewayHttpProtocol,
-        ws=GatewaySocketProtocol,
-        ws_max_size=CHAT_BYTES,
-        ws_ping_interval=heartbeat_s,
-        ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # audio does not compress, and latency would grow
-        proxy_headers=False,  # handled by `AccessPolicy`
-        server_header=False,
-        access_log=False,  # `HttpEdge` logs requests
-        log_config=None,
-        log_level="warning",  # its info lines come with every socket
-        lifespan="on",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
+class GatewayConfig(uvicorn.Config):
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        connections: Connections,
+        heartbeat_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Port 0 takes a free port; `heartbeat_s` is both ping interval and pong time-out."""
+        self.connections, self.tls = connections, tls
+        super().__init__(
+            app,
+            host=host,
+            port=port,
+            backlog=BACKLOG,
+            http=GatewayHttpProtocol,
+            ws=GatewaySocketProtocol,
+            ws_max_size=CHAT_BYTES,
+            ws_ping_interval=heartbeat_s,
+            ws_ping_timeout=heartbeat_s,
+            ws_per_message_deflate=False,  # audio does not compress, and latency would grow
+            proxy_headers=False,  # handled by `AccessPolicy`
+            server_header=False,
+            access_log=False,  # `HttpEdge` logs requests
+            log_config=None,
+            log_level="warning",  # its info lines come with every socket
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,18 +14,9 @@ from websockets.protocol import OPEN
 
 from core.errors import VANISHED, CloseCode, RateLimitedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, EVENT_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
+from gateway_modules.web import limits
 from gateway_modules.web import messages as frames
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.limits import (
-    LEASE_MARK,
-    READ_BYTES,
-    BoundedReads,
-    ByteLease,
-    GatewayConfig,
-    TokenBucket,
-    peer_of,
-)
-from gateway_modules.web.messages import PARTS_MARK
 
 # How long data for a client that stopped reading may stay in our buffers.
 LINGER_S: Final = 5.0
@@ -47,23 +39,25 @@ SMALL_FRAMES_PER_S: Final = 20
 REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
+class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
     """A client's connection.
 
     The size limit depends on the path; long messages are handled in parts; small frames are
     rate-limited; a client that does not read is disconnected.
     """
 
-    config: GatewayConfig
+    config: Any  # the server's `GatewayConfig`, whose module imports this one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._peer = peer_of(transport)
-        self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
+        self._peer = limits.peer_of(transport)
+        rate = SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S
+        self._small_frames = limits.TokenBucket(*rate, self.loop.time)
         self._splitter: frames.FrameSplitter | None = None  # None before the handshake
-        self._message = frames.IncomingText()
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._parts: list[str] = []  # of the current text, which may come in fragments
         self._is_partial = False  # the current message is incomplete
         self._shortcut = frames.Shortcut(self._send_now)
-        self._next_bytes = READ_BYTES  # size of the next read
+        self._next_bytes = limits.READ_BYTES  # size of the next read
         self._unparsed = b""  # rest of a read, for later turns of the loop
         super().connection_made(transport)
 
@@ -83,7 +77,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def read_bytes(self) -> int:
         """More within a long frame, and after one, since another is likely to follow."""
         if self._splitter is None:
-            return READ_BYTES
+            return limits.READ_BYTES
         return max(self._splitter.read_bytes, self._next_bytes)
 
     def data_received(self, data: bytes) -> None:
@@ -103,19 +97,19 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
                 self.transport.write(REFUSAL)
                 self.transport.close()
         else:
-            self._next_bytes = READ_BYTES
+            self._next_bytes = limits.READ_BYTES
             if not self._passes_whole(data):
                 self._parse(data)
 
     def _parse(self, data: bytes) -> None:
         """Parse up to `READ_BYTES` of short frames; the rest is left for the next turn."""
         assert self._splitter is not None, "frames come after the handshake"
-        limit_bytes = READ_BYTES
+        limit_bytes = limits.READ_BYTES
         while data and self.conn.parser_exc is None:
             part, data = data[:limit_bytes], data[limit_bytes:]
             super().data_received(self._splitter.split(part))
             limit_bytes = self._splitter.read_bytes
-            if data and limit_bytes == READ_BYTES:
+            if data and limit_bytes == limits.READ_BYTES:
                 self._unparsed = data
                 self.loop.call_soon(self._parse_rest)
                 return
@@ -133,8 +127,8 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         place = event.path.partition("?")[0]
-        limits = [limit for path, limit in LIMITS_BYTES.items() if place.startswith(path)]
-        limit_bytes = limits[0] if limits else CHAT_BYTES
+        found = [limit for path, limit in LIMITS_BYTES.items() if place.startswith(path)]
+        limit_bytes = found[0] if found else CHAT_BYTES
         self.conn.max_message_size = limit_bytes
         self._splitter = frames.FrameSplitter(limit_bytes)
         super().handle_connect(event)
@@ -154,7 +148,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def handle_text(self, event: Frame) -> None:
         if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
-            self._message = frames.IncomingText()
+            self._decoder, self._parts = codecs.getincrementaldecoder("utf-8")(), []
             self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
@@ -173,7 +167,9 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             return
         message: Any = {"type": "websocket.receive"}
         if self.curr_msg_data_type == "text":
-            message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
+            is_long = sum(map(len, self._parts)) > frames.JOINED_CHARS
+            takes_parts = is_long and frames.PARTS_MARK in self.scope
+            message |= {"parts": self._parts} if takes_parts else {"text": "".join(self._parts)}
         else:
             message["bytes"] = b""  # none of our protocols accepts binary messages
         self._shortcut.is_open = False
@@ -203,7 +199,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._is_partial = not frame.fin
         if self.curr_msg_data_type == "text":
             try:
-                self._message.add(bytes(frame.data), is_last=frame.fin)
+                self._parts.append(self._decoder.decode(bytes(frame.data), frame.fin))
             except UnicodeDecodeError:
                 self._refuse(CloseCode.BAD_PAYLOAD, "The text is not UTF-8.")
                 return
@@ -223,11 +219,11 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self._refuse(CloseCode.POLICY, "too many small frames")
         return False
 
-    def _lease(self) -> ByteLease | None:
+    def _lease(self) -> limits.ByteLease | None:
         if not self.handshake_complete:
             return None
-        lease = self.scope.get(LEASE_MARK)
-        return lease if isinstance(lease, ByteLease) else None
+        lease = self.scope.get(limits.LEASE_MARK)
+        return lease if isinstance(lease, limits.ByteLease) else None
 
     def _send_now(self, text: frames.Text) -> bool:
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
@@ -247,7 +243,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         has_passed = self._shortcut.offer(text)
         if has_passed:
             self._release()
-            if len(text) > READ_BYTES:
+            if len(text) > limits.READ_BYTES:
                 self._next_bytes = 2 * frames.FRAGMENT_BYTES
         return has_passed
 

@@ -28,7 +28,7 @@ from gateway_modules.web.certificates import Certificate, ensure_certificate, tl
 from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import Connections
 from gateway_modules.web.security import ADMIN_HEADER
-from gateway_modules.web.server import GatewayServer, server_config
+from gateway_modules.web.server import GatewayConfig, GatewayServer
 from tests.fakes.fake_worker import FakeWorker, Raw
 from tests.fakes.pools import idle_count
 
@@ -265,7 +265,7 @@ class Stage:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
-        config = server_config(
+        config = GatewayConfig(
             app,
             HOST,
             0,

@@ -154,8 +154,7 @@ def busy_count(pool: WorkerPool) -> int:
 
 
 def status_of(pool: WorkerPool) -> ServiceStatus:
-    workers, queue = pool.workers.values(), pool.get_queue_status()
-    return service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
+    return service_status(pool)
 
 
 def end_sessions(worker: WorkerConnection) -> None:

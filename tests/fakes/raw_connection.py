@@ -8,8 +8,8 @@ from typing import Any
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from gateway_modules.web.limits import Connections, GatewayConfig
-from gateway_modules.web.server import GatewayHttpProtocol, server_config
+from gateway_modules.web.limits import Connections
+from gateway_modules.web.server import GatewayConfig, GatewayHttpProtocol
 
 PEER = ("192.0.2.1", 4_321)
 HEARTBEAT_S = 1_000.0
@@ -38,9 +38,7 @@ class RawConnection(asyncio.Transport):
         self._may_read.set()
         self._is_closed = False
         connections = Connections(10, 10, str) if connections is None else connections
-        config: GatewayConfig = server_config(
-            app, "", 0, connections=connections, heartbeat_s=HEARTBEAT_S
-        )
+        config = GatewayConfig(app, "", 0, connections=connections, heartbeat_s=HEARTBEAT_S)
         config.load()
         self._protocol: Any = GatewayHttpProtocol(config, ServerState(), {})
         self._protocol.connection_made(self)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from core.store import Store
 from gateway import create_app
-from gateway_modules.administration import AppRegistry
+from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.queue.worker_connection import utc_now
 from gateway_modules.web.security import ADMIN_HEADER
 from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
@@ -141,7 +141,7 @@ async def test_expected_durations_change_at_once_and_are_kept(stage: Stage) -> N
         while (await second.expect("queue_update"))["eta_seconds"] > 33.5:
             continue  # told before the change
     await stage.http.put("/api/config/eta", json={"eta_chat_s": 7})
-    kept = stage.gateway.eta.load()
+    kept = load_eta(stage.gateway.store, stage.settings.service)
     assert (kept.eta_omni_duplex_s, kept.eta_chat_s, kept.eta_streaming_s) == (33.5, 7, 20)
     for wrong in (
         {"eta_chat_s": 0},

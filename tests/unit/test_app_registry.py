@@ -9,12 +9,12 @@ import pytest
 from core.errors import AppDisabledError
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.administration import AppRegistry, app_of_request
+from gateway_modules.administration import APP_OF_REQUEST, AppRegistry
 
 
 def test_every_request_depends_on_an_app(tmp_path: Path) -> None:
     known = {app.app_id for app in AppRegistry(Store(tmp_path)).get_all_apps()}
-    assert {app_of_request(kind) for kind in RequestType} == known
+    assert {APP_OF_REQUEST[kind] for kind in RequestType} == known
 
 
 def test_a_switch_survives(tmp_path: Path) -> None:

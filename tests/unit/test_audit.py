@@ -11,9 +11,10 @@ from core.store import Store
 from gateway_modules import administration as state
 from gateway_modules.administration import (
     BODY_READ_BYTES,
-    AuditLog,
     BodyStart,
+    append_entry,
     entry_of,
+    newest_entries,
     shown_address,
 )
 
@@ -27,17 +28,17 @@ def body_of(*parts: bytes) -> BodyStart:
     return body
 
 
-def write(log: AuditLog, target: str) -> None:
-    log.append(entry_of(NOW, "127.0.0.1", "PUT /x/{y}", target, body_of(b'{"a":1}'), 200))
+def write(store: Store, target: str) -> None:
+    append_entry(store, entry_of(NOW, "127.0.0.1", "PUT /x/{y}", target, body_of(b'{"a":1}'), 200))
 
 
 def test_the_audit_log_is_newest_first(tmp_path: Path) -> None:
-    log = AuditLog(Store(tmp_path))
-    assert log.newest(10) == []
+    store = Store(tmp_path)
+    assert newest_entries(store, 10) == []
     for number in range(5):
-        write(log, str(number))
-    assert [entry.target for entry in log.newest(3)] == ["4", "3", "2"]
-    (entry,) = log.newest(1)
+        write(store, str(number))
+    assert [entry.target for entry in newest_entries(store, 3)] == ["4", "3", "2"]
+    (entry,) = newest_entries(store, 1)
     assert (entry.address, entry.action, entry.details) == ("127.0.0.1", "PUT /x/{y}", "a=1")
     assert (entry.status, entry.time) == (200, NOW)
 
@@ -46,9 +47,9 @@ def test_the_audit_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(state, "ENTRIES_MAX", 10)
     store = Store(tmp_path)
     for number in range(30):
-        write(AuditLog(store), str(number))
+        write(store, str(number))
     assert store.rows("SELECT count(*) FROM audit") == [(10,)]
-    numbers = [int(entry.target) for entry in AuditLog(store).newest(100)]
+    numbers = [int(entry.target) for entry in newest_entries(store, 100)]
     assert numbers == list(range(29, 19, -1))
 
 
@@ -56,9 +57,8 @@ def test_damaged_entries_are_skipped(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.transaction() as state:
         state.execute("INSERT INTO audit (entry) VALUES ('{half')")
-    log = AuditLog(store)
-    write(log, "good")
-    assert [entry.target for entry in log.newest(10)] == ["good"]
+    write(store, "good")
+    assert [entry.target for entry in newest_entries(store, 10)] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_long_values_are_truncated() -> None:
 
 
 def test_lone_surrogates_are_replaced_in_the_log(tmp_path: Path) -> None:
-    log = AuditLog(Store(tmp_path))
+    store = Store(tmp_path)
     body = body_of(rb'{"paused": true, "x\ud800": "\udfff"}')
-    log.append(entry_of(NOW, "127.0.0.1", "PUT /x", "\ud800", body, 200))
-    (entry,) = log.newest(1)
+    append_entry(store, entry_of(NOW, "127.0.0.1", "PUT /x", "\ud800", body, 200))
+    (entry,) = newest_entries(store, 1)
     assert (entry.target, entry.details) == ("?", "paused=true, x?=?")

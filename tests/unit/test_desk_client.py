@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
+from typing import NoReturn
 
 import httpx
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
+from config import Settings
 from core.errors import NoWorkerError
 from gateway_modules.queue.desk_client import AWAY_LIMIT_S, DeskClient
-from gateway_modules.queue.desk_link import RETRY_S, DeskHttp, DeskLink, FromDoor
+from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.web.security import AccessPolicy
 from tests.fakes.doors import SECURITY
@@ -22,23 +23,18 @@ from tests.fakes.gateway_stage import settings_for
 from tests.fakes.virtual_time import in_virtual_time
 
 
-class NoLink:
-    """A link whose desk never answers."""
+def never_connect() -> NoReturn:
+    raise OSError("the desk never answers")
 
-    is_open = False
 
-    def send(self, message: FromDoor) -> None:
-        """Discard it, as a link does that is not open."""
-
-    async def run(self, begin: object, handle: object, lose: Callable[[], None]) -> None:
-        while True:
-            lose()
-            await asyncio.sleep(RETRY_S)
+def door_settings(folder: Path) -> Settings:
+    return settings_for(folder, security=SECURITY, service={"desk": "d:1"})
 
 
 @in_virtual_time
-async def test_no_request_waits_longer_than_the_limit_for_its_desk() -> None:
-    pool = DeskClient(cast(DeskLink, NoLink()), WorkerClient(), lambda session_id, event: None)
+async def test_no_request_waits_longer_than_the_limit_for_its_desk(tmp_path: Path) -> None:
+    pool = DeskClient(door_settings(tmp_path), WorkerClient(), lambda session_id, event: None)
+    pool._connect = never_connect  # type: ignore[assignment]
     await pool.start()
     for _ in range(2):
         returned = pool.enqueue("chat", order=1)  # its worker was lost
@@ -68,10 +64,7 @@ def test_an_answer_whose_client_has_left_gives_its_connection_back(tmp_path: Pat
         await asyncio.sleep(0)
 
     async def test() -> None:
-        settings, body = (
-            settings_for(tmp_path, security=SECURITY, service={"desk": "d:1"}),
-            Watched(),
-        )
+        settings, body = door_settings(tmp_path), Watched()
         desk = DeskHttp(settings, AccessPolicy(settings.security, ""))
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=body))
         desk._http = httpx.AsyncClient(transport=transport)

@@ -157,7 +157,7 @@ class Scene:
             QueueingMachine("adx_1", request_type),
             self._traffic(),
             self.pool,
-            Request(self.kind, request_type, "adx_1", "client", "", "0" * 32, 10_000),
+            Request(self.kind, request_type, "adx_1", "client", "", "0" * 32),
             RelayTelemetry(metrics, request_type.value),
         )
 

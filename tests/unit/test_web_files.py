@@ -25,7 +25,7 @@ TEXT = b"export const answer = 42;\n" * 100
 
 def ask(files: WebFiles, path: Path, **headers: str) -> Response:
     told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
-    return asyncio.run(files.answer(path, told))
+    return asyncio.run(files.answer(path, {"headers": told.raw}))
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def play(
     kind: SocketKind,
     folder: Path,
     at: int | None,
-    act: Callable[[Scene], None],
+    act: Callable[[Scene], object],
     send_s: float = 0.0,
 ) -> tuple[Scene, int]:
     """Play a session; let something happen at a suspension; return how many there were."""
@@ -279,7 +279,7 @@ def play(
         return runner.run(run()), awaits.count
 
 
-HAPPENINGS: dict[str, Callable[[Scene], None]] = {
+HAPPENINGS: dict[str, Callable[[Scene], object]] = {
     "the client leaves": Scene.leave,
     "the client says stop": lambda scene: scene.say(type="stop"),
     "the worker dies": Scene.kill_worker,

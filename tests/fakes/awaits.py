@@ -16,7 +16,7 @@ class Awaits:
         places: for each, the coroutine that was suspended.
     """
 
-    def __init__(self, at: int | None = None, act: Callable[[], None] | None = None) -> None:
+    def __init__(self, at: int | None = None, act: Callable[[], object] | None = None) -> None:
         """Do `act` when suspension number `at` is reached."""
         self.count = 0
         self.places: list[str] = []

@@ -2,7 +2,8 @@
 
 import { getJson } from "../shared/api.js";
 import { byId, find, html, icon, mountNotice, nothing, render } from "../shared/lit.js";
-import { onLangChange, t } from "../shared/texts.js";
+import { formatDateTime, onLangChange, t } from "../shared/texts.js";
+import { nextTask } from "../shared/async.js";
 import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
 import { loadRecording, mayGetReplay, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
@@ -13,7 +14,9 @@ import { assetUrl } from "../viewer/recording.js";
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { Meta, Recording } from "../../types/recording.js" */
 
-const page = await startPage({ titleKey: "viewer.title" });
+const starting = startPage({ titleKey: "viewer.title" });
+formatDateTime(0); // the first date takes a telephone 200 ms, which here pass while the texts arrive
+const page = await starting;
 page.show();
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
 const urlOf = (/** @type {string} */ path) => assetUrl(recordingId, path);
@@ -113,8 +116,10 @@ async function open() {
     signal: leaving.signal,
   });
   Object.assign(shown, { waitingKey: null, meta, recording });
+  await nextTask();
   draw();
   if (recording.mode === "duplex") mountCall(recording);
+  await nextTask();
   shown.duplex?.setSound(recording);
   draw();
   page.ready();

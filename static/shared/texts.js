@@ -142,8 +142,15 @@ export function formatClock(seconds) {
   return `${Math.floor(whole / S_PER_MINUTE)}:${rest}`;
 }
 
-export const formatDateTime = (/** @type {string | number | Date} */ time) =>
-  new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
+/** Kept, since constructing one takes far longer than using it. @type {Map<string, Intl.DateTimeFormat>} */
+const dateFormats = new Map();
+
+export function formatDateTime(/** @type {string | number | Date} */ time) {
+  const lang = getLang();
+  const format = dateFormats.get(lang) ?? new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "short" });
+  dateFormats.set(lang, format);
+  return format.format(new Date(time));
+}
 
 /** How long ago something was: "3 minutes ago". @param {number} seconds */
 export function formatAgo(seconds) {

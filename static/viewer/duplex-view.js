@@ -1,5 +1,6 @@
 /** Replay of a call: pictures, text and figures at the playhead, and all tracks on one time axis. */
 
+import { loadInSpareTime } from "../shared/async.js";
 import { find, html, icon, mountView, nothing, on, render, setText } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
 import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
@@ -102,7 +103,7 @@ export function mountDuplex(el, { recording, urlOf }) {
     setSound({ merged_replay: sound }) {
       if (!sound || clock.hasSound) return;
       clock.setSound(urlOf(sound));
-      timeline.setSound(urlOf(sound));
+      loadInSpareTime(async () => timeline.setSound(urlOf(sound))); // the wave reads the whole sound
       el.dataset.sound = "true";
     },
   };

@@ -71,6 +71,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
   const tracks = [text, frames, waves, mountLatency(lanes.latency, plan)];
   let view = firstView(plan.durationS);
   let atS = 0;
+  let axisPx = 0; // as last observed, because asking the axis would force a layout
 
   const drawHead = () => {
     const share = shareOf(view, atS);
@@ -83,7 +84,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
     view = wanted;
     el.dataset.from = view.fromS.toFixed(1);
     el.dataset.to = view.toS.toFixed(1);
-    drawAxis(lanes.axis, view);
+    drawAxis(lanes.axis, view, axisPx);
     for (const track of tracks) track.update(view);
     drawHead();
   };
@@ -92,7 +93,10 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
     zoom: (factor) => setView(zoomed(view, factor, atS, plan.durationS)),
     pan: (share) => setView(moved(view, share, plan.durationS)),
   });
-  new ResizeObserver(() => drawAxis(lanes.axis, view)).observe(lanes.axis);
+  new ResizeObserver(([{ contentRect }]) => {
+    axisPx = contentRect.width;
+    drawAxis(lanes.axis, view, axisPx);
+  }).observe(lanes.axis);
   onLangChange(() => {
     drawLanes(el, plan);
     setView(view);
@@ -178,8 +182,8 @@ function describe(/** @type {HTMLElement} */ slider, /** @type {Plan} */ plan, /
   slider.setAttribute("aria-valuetext", valuetext);
 }
 
-function drawAxis(/** @type {HTMLElement} */ axis, /** @type {View} */ view) {
-  const marks = ticks(view, Math.max(2, Math.floor((axis.clientWidth || 1_000) / TICK_PX)));
+function drawAxis(/** @type {HTMLElement} */ axis, /** @type {View} */ view, /** @type {number} */ widthPx) {
+  const marks = ticks(view, Math.max(2, Math.floor((widthPx || 1_000) / TICK_PX)));
   const isFine = view.toS - view.fromS < DETAIL_S && marks.some((mark) => !Number.isInteger(mark));
   const tick = (/** @type {number} */ mark) => {
     const share = shareOf(view, mark);

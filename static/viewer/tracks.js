@@ -67,8 +67,9 @@ const FALLBACK_PX = 900;
  */
 export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
   /** @type {View} */ let view = { fromS: 0, toS: 1 };
+  let widthPx = FALLBACK_PX; // as last observed, because asking the strip would force a layout
   const draw = () => {
-    const places = Math.max(1, Math.floor((el.clientWidth || FALLBACK_PX) / THUMB_PX));
+    const places = Math.max(1, Math.floor(widthPx / THUMB_PX));
     const thumbs = repeat(
       spread(pictures, view, places, ({ atS }) => atS),
       ({ entry }) => entry.path,
@@ -88,7 +89,10 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
     );
     render(thumbs, el);
   };
-  new ResizeObserver(draw).observe(el);
+  new ResizeObserver(([{ contentRect }]) => {
+    widthPx = contentRect.width || FALLBACK_PX;
+    draw();
+  }).observe(el);
   return {
     update(/** @type {View} */ wanted) {
       view = wanted;

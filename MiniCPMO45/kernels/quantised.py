@@ -13,7 +13,14 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import await_rows, let_next_start, runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import (
+    await_rows,
+    let_next_start,
+    runs_kernels,
+    store_tile,
+    tl,
+    triton,
+)
 
 
 class Scheme(StrEnum):
@@ -336,10 +343,4 @@ def multiply_packed_rows(
         total += part * (16.0 * factor)[:, None]
         if HAS_GATE:
             up_total += up_part * (16.0 * up_factor)[:, None]
-    if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * up_total
-    at = m.to(tl.int64)[None, :] * N + n[:, None]
-    fits = (m < M)[None, :] & (n < N)[:, None]
-    if HAS_RESIDUAL:
-        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
+    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE, HAS_RESIDUAL)

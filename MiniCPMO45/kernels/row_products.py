@@ -22,6 +22,7 @@ from MiniCPMO45.kernels.device import (
     let_next_start,
     prefetch_line,
     runs_kernels,
+    store_tile,
     tl,
     triton,
 )
@@ -221,13 +222,7 @@ def _multiply_rows(
         total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
         if HAS_GATE:
             up_total *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
-    if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * up_total
-    at = m.to(tl.int64)[None, :] * N + n[:, None]
-    fits = (m < M)[None, :] & (n < N)[:, None]
-    if HAS_RESIDUAL:
-        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
+    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE, HAS_RESIDUAL)
 
 
 def multiply_rows(

@@ -73,7 +73,9 @@ class StreamTable:
         stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
         uploading = (threading.get_ident(), stream)
         self._owner = self._owner or uploading
-        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
+        assert self._owner == uploading, (
+            f"addresses are valid on thread and CUDA stream {self._owner} only, not on {uploading}"
+        )
         self.memory = dict(memory)
         for name, tensors in memory.items():
             addresses = np.array([tensor.data_ptr() for tensor in tensors])

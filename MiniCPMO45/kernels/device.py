@@ -7,6 +7,7 @@ memory pool and are replayed in order on one stream. Only `read_back` waits for 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -224,6 +225,7 @@ def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress:
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    gc.collect()  # a graph of an earlier executor, destroyed during a capture, would invalidate it
     with torch.inference_mode():
         for piece in tqdm(pieces, desc="capturing graphs", disable=not show_progress):
             piece.capture(pool, stream)

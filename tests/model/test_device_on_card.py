@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from copy import deepcopy
 from dataclasses import replace
@@ -263,3 +264,21 @@ def test_a_captured_piece_is_replayed_whether_it_has_a_result_or_not() -> None:
         assert piece.run() is None
     assert int(counter) == before + 3
     assert len(calls) == n_calls, "the work was called instead of its graph"
+
+
+def test_graphs_that_nobody_uses_any_more_do_not_disturb_a_capture() -> None:
+    x = torch.zeros(1, device="cuda")
+    unused = Capturable("unused", lambda: x.add_(1))
+    capture_all([[unused]], show_progress=False)
+    vars(unused)["itself"] = unused  # only the garbage collector destroys it
+    del unused
+
+    def double() -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            gc.collect()
+        return x.mul(2)
+
+    doubled = Capturable("doubled", double)
+    capture_all([[doubled]], show_progress=False)
+    x.fill_(3)
+    assert int(doubled.run()) == 6

@@ -74,7 +74,7 @@ class StreamTable:
         uploading = (threading.get_ident(), stream)
         self._owner = self._owner or uploading
         assert self._owner == uploading, (
-            f"addresses are valid on thread and CUDA stream {self._owner} only, not on {uploading}"
+            f"addresses are valid on one thread and CUDA stream, {self._owner}, not on {uploading}"
         )
         self.memory = dict(memory)
         for name, tensors in memory.items():

@@ -50,10 +50,12 @@ export function kept(known, key, load) {
   return loading;
 }
 
-/** Loads parts while the browser is idle. A failure is reported when the part is needed. @param {...(() => Promise<unknown>)} parts */
+const FIRST_SCREEN_MS = 500; // from when the page is usable until its largest parts are painted, on a slow telephone
+
+/** Loads parts once the first screen is painted and the browser is idle. A failure is reported when the part is needed. @param {...(() => Promise<unknown>)} parts */
 export function loadInSpareTime(...parts) {
   const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has only the latter
-  for (const part of parts) whenIdle(() => void part().catch(() => undefined));
+  setTimeout(() => parts.forEach((part) => whenIdle(() => void part().catch(() => undefined))), FIRST_SCREEN_MS);
 }
 
 /** Ends the current task, so that the browser can answer the visitor before the next part is mounted. */

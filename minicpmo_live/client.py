@@ -33,15 +33,12 @@ class AsyncClient:
         cafile: str | PathLike[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Store the address; nothing connects.
+        """Store the address; a LiveError if it is invalid.
 
         Args:
             url: Of the gateway; ws: and wss: mean http: and https:.
             cafile: Certificate to trust, PEM; the server's own is data/certs/cert.pem.
             headers: Sent with each handshake.
-
-        Raises:
-            LiveError: The address is invalid.
         """
         parts = urlsplit(url)
         scheme = SOCKET_SCHEMES.get(parts.scheme)
@@ -54,42 +51,31 @@ class AsyncClient:
     def duplex(
         self, *, with_pictures: bool = False, **settings: Unpack[DuplexPrepare]
     ) -> AsyncDuplex:
-        """Return a full-duplex call.
+        """Return a full-duplex call; a LiveError if a setting is unknown.
 
         Args:
             with_pictures: Pictures will be sent; selects the queue and the wait estimate.
             settings: Fields of `prepare`: docs/protocol/duplex.md.
-
-        Raises:
-            LiveError: A setting is unknown.
         """
-        prefix = "omni" if with_pictures else "adx"
-        given = _checked(settings, DuplexPrepare)
-        return AsyncDuplex(self._address("duplex", prefix), given)
+        address = self._address("duplex", "omni" if with_pictures else "adx")
+        return AsyncDuplex(address, _checked(settings, DuplexPrepare))
 
     def half_duplex(self, **settings: Unpack[HalfDuplexPrepare]) -> AsyncHalfDuplex:
-        """Return a half-duplex call.
+        """Return a half-duplex call; a LiveError if a setting is unknown.
 
         Args:
             settings: Fields of `prepare`: docs/protocol/half_duplex.md.
-
-        Raises:
-            LiveError: A setting is unknown.
         """
-        given = _checked(settings, HalfDuplexPrepare)
-        return AsyncHalfDuplex(self._address("half_duplex", "hdx"), given)
+        address = self._address("half_duplex", "hdx")
+        return AsyncHalfDuplex(address, _checked(settings, HalfDuplexPrepare))
 
     def chat(self, **settings: Unpack[ChatSettings]) -> AsyncChat:
-        """Return a chat.
+        """Return a chat; a LiveError if a setting is unknown.
 
         Args:
             settings: Fields of `prefill` and `generate`: docs/protocol/streaming.md.
-
-        Raises:
-            LiveError: A setting is unknown.
         """
-        given = _checked(settings, ChatSettings)
-        return AsyncChat(self._address("streaming", "chat"), given)
+        return AsyncChat(self._address("streaming", "chat"), _checked(settings, ChatSettings))
 
     def _address(self, socket: str, prefix: str) -> Address:
         name = f"{prefix}_{secrets.token_hex(ID_BYTES)}"

@@ -53,12 +53,9 @@ class ConnectionLost:
     """The socket broke; the client reconnects, and `session_resumed` follows.
 
     In the queue, `queued` or `queue_update` follows instead.
-
-    Attributes:
-        grace_s: How long the session or its place is kept, s.
     """
 
-    grace_s: float
+    grace_s: float  # how long the session or its place is kept
     type: Literal["connection_lost"] = "connection_lost"
 
 
@@ -129,19 +126,12 @@ class Inbox(Generic[Event]):
 
 @dataclass
 class _ResumeState:
-    """State for continuing over another socket.
+    """State for continuing over another socket."""
 
-    Attributes:
-        offer: of a session that can be resumed.
-        last_seq: `seq` of the newest message.
-        ticket: of a place in the queue.
-        request: to be sent again. Any: JSON.
-    """
-
-    offer: SessionResumable | None = None
-    last_seq: int = 0
-    ticket: str | None = None
-    request: Mapping[str, Any] | None = None
+    offer: SessionResumable | None = None  # of a session that can be resumed
+    last_seq: int = 0  # of the newest message
+    ticket: str | None = None  # of a place in the queue
+    request: Mapping[str, Any] | None = None  # to be sent again. Any: JSON.
 
     @property
     def kept_s(self) -> float:

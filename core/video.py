@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import av
-import numpy as np
 from av.container import InputContainer
 from PIL import Image
 
 from core.audio import (
+    NO_SAMPLES,
     FloatArray,
     MediaSource,
     container_duration_s,
@@ -21,12 +21,7 @@ from core.audio import (
     opened,
     read_audio,
 )
-from core.errors import (
-    AudioEmptyError,
-    NotAudioError,
-    PictureError,
-    PictureTooLargeError,
-)
+from core.errors import AudioEmptyError, NotAudioError, PictureError, PictureTooLargeError
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
 DEFAULT_MAX_FRAMES: Final = 64  # source: docs/specification/model.md#4.7
@@ -60,10 +55,7 @@ def read_video(
     Raises `PictureTooLargeError` also for a clip that is too long, `PictureError` for anything that
     is no video with pictures, `AudioError` for its audio.
     """
-    with (
-        opened(source, "video", PictureError) as file,
-        _opened_video(file) as (container, stream),
-    ):
+    with opened(source, "video", PictureError) as file, _opened_video(file) as (container, stream):
         duration_s = _duration_s(container, stream)
         if duration_s > max_duration_s:
             raise PictureTooLargeError(
@@ -76,7 +68,7 @@ def read_video(
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
     except (NotAudioError, AudioEmptyError):
-        audio = np.zeros(0, np.float32)
+        audio = NO_SAMPLES
     longest_s = max(duration_s, len(audio) / INPUT_SAMPLE_RATE_HZ)
     return VideoClip(tuple(frames), tuple(times_s[: len(frames)]), audio, longest_s)
 
@@ -130,10 +122,7 @@ def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
 
 
 def _frames_at(
-    times_s: Sequence[float],
-    container: InputContainer,
-    stream: av.VideoStream,
-    max_side_px: int,
+    times_s: Sequence[float], container: InputContainer, stream: av.VideoStream, max_side_px: int
 ) -> list[Image.Image]:
     """Decode the video once, and return the frame that is shown at each time."""
     chosen: list[Image.Image] = []

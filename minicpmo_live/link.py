@@ -161,11 +161,8 @@ class Link(Generic[Event]):
     ) -> None:
         """Connect later, in `open`.
 
-        Args:
-            address: Of the server.
-            kinds: Message classes by type; others are ignored.
-            on_event: Called first with each event; returns whether it was the session's last.
-            is_resumable: Request a session that can be resumed.
+        `kinds` are message classes by type; other messages are ignored. `on_event` is called first
+        with each event and returns whether it was the session's last.
         """
         self.inbox: Inbox[Event | ConnectionLost | SessionResumed] = Inbox()
         self._address = address

@@ -40,8 +40,6 @@ DROPPED: Final = ("title", "readOnly")
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message."""
-
     name: str  # unique among all messages
     message_type: str
     schema: Schema  # with a description

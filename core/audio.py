@@ -223,11 +223,22 @@ def opened(source: MediaSource, kind: str, problem: type[BadPayloadError]) -> It
         raise problem(f"The {kind} file cannot be opened: {error.strerror}.") from error
 
 
-def open_container(file: BinaryIO) -> InputContainer:
-    """Open a container; raises `FFmpegError` if its format is refused, or it is damaged."""
+@contextmanager
+def opened_container(
+    file: BinaryIO, unreadable: BadPayloadError, damaged: BadPayloadError
+) -> Iterator[InputContainer]:
+    """Open a container with FFmpeg; raises `damaged` if the block cannot decode it."""
     # The file is already open, so no protocol is needed.
     options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
-    return av.open(file, mode="r", options=options, metadata_errors="replace")
+    try:
+        container = av.open(file, mode="r", options=options, metadata_errors="replace")
+    except (av.FFmpegError, ValueError) as error:
+        raise unreadable from error
+    with closing(container):
+        try:
+            yield container
+        except (av.FFmpegError, ValueError) as error:
+            raise damaged from error
 
 
 def container_duration_s(container: InputContainer) -> float | None:
@@ -273,7 +284,15 @@ def _decoder(file: BinaryIO) -> Iterator[tuple[Iterator[FloatArray], int, float 
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
         file.seek(0)
-        with _container(file, head) as (container, stream):
+        damaged = AudioError("The audio file is damaged.")
+        unknown = NotAudioError("The file is not a sound or video file that can be read.")
+        is_known = head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp"
+        with opened_container(file, damaged if is_known else unknown, damaged) as container:
+            if not container.streams.audio:
+                raise NotAudioError("The file holds no sound.") from None
+            stream = container.streams.audio[0]
+            if stream.codec_context is None:
+                raise NotAudioError("The file's sound is in a form that cannot be read.") from None
             blocks = _container_blocks(container, stream)
             yield blocks, stream.rate or 0, container_duration_s(container)
         return
@@ -291,26 +310,6 @@ def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
         if len(block) == 0:
             return
         yield block.mean(axis=1, dtype=np.float32)  # [T]
-
-
-@contextmanager
-def _container(file: BinaryIO, head: bytes) -> Iterator[tuple[InputContainer, av.AudioStream]]:
-    try:
-        container = open_container(file)
-    except (av.FFmpegError, ValueError) as error:
-        if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
-            raise AudioError("The audio file is damaged.") from error
-        raise NotAudioError("The file is not a sound or video file that can be read.") from error
-    with closing(container):
-        if not container.streams.audio:
-            raise NotAudioError("The file holds no sound.")
-        stream = container.streams.audio[0]
-        if stream.codec_context is None:
-            raise NotAudioError("The file's sound is in a form that cannot be read.")
-        try:
-            yield container, stream
-        except (av.FFmpegError, ValueError) as error:
-            raise AudioError("The audio file is damaged.") from error
 
 
 def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iterator[FloatArray]:

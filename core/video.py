@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -17,8 +17,8 @@ from core.audio import (
     FloatArray,
     MediaSource,
     container_duration_s,
-    open_container,
     opened,
+    opened_container,
     read_audio,
 )
 from core.errors import AudioEmptyError, NotAudioError, PictureError, PictureTooLargeError
@@ -86,11 +86,8 @@ def _frame_times_s(duration_s: float, fps: float, max_frames: int) -> list[float
 
 @contextmanager
 def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStream]]:
-    try:
-        container = open_container(file)
-    except (av.FFmpegError, ValueError) as error:
-        raise PictureError("The file is not a video that can be read.") from error
-    with closing(container):
+    unreadable = PictureError("The file is not a video that can be read.")
+    with opened_container(file, unreadable, PictureError("The video is damaged.")) as container:
         if not container.streams.video:
             raise PictureError("The file holds no pictures.")
         stream = container.streams.video[0]
@@ -102,10 +99,7 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
             )
         stream.thread_type = "AUTO"
         stream.codec_context.thread_count = THREADS
-        try:
-            yield container, stream
-        except (av.FFmpegError, ValueError) as error:
-            raise PictureError("The video is damaged.") from error
+        yield container, stream
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:

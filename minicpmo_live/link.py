@@ -231,11 +231,10 @@ class Link(Generic[Event]):
         if self._socket is not None:
             await self._socket.close(NORMAL_CLOSURE)
 
-    async def _connect(self, query: Mapping[str, str] | None = None) -> ClientConnection:
-        url = self._address.url
-        parameters = {**self._query, **(query or {})}
+    async def _connect(self) -> ClientConnection:
+        url, query = self._address.url, urlencode(self._query | self._resume.query)
         return await connect(
-            f"{url}?{urlencode(parameters)}" if parameters else url,
+            f"{url}?{query}" if query else url,
             ssl=self._address.tls,
             additional_headers=self._address.headers,
             compression=None,  # Base64 of audio hardly compresses
@@ -307,7 +306,7 @@ class Link(Generic[Event]):
                 for wait_s in chain(RETRY_S, repeat(RETRY_S[-1])):
                     await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # jitter
                     try:
-                        return await self._connect(self._resume.query)
+                        return await self._connect()
                     except UNREACHABLE as error:
                         problem = error
         why = f"{url}: not reached again in {kept_s:g} s: {problem or 'no answer'}"

@@ -14,12 +14,7 @@ from typing import Final
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import (
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-)
+from onnxruntime.capi import onnxruntime_pybind11_state as onnx
 
 from core.audio import NO_SAMPLES, FloatArray
 from core.endpointing import (
@@ -39,7 +34,7 @@ MODEL_INPUTS: Final = frozenset({"input", "state", "sr"})
 MODEL_WINDOW_SAMPLES: Final = 512  # what the model judges at once, at 16 kHz
 CONTEXT_SAMPLES: Final = 64  # the end of the window before, put in front of each window
 STATE_SHAPE: Final = (2, 1, 128)
-LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
+LOAD_ERRORS: Final = (onnx.Fail, onnx.InvalidArgument, onnx.InvalidGraph, onnx.InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 
 LIVE_OPTIONS: Final = EndpointOptions()

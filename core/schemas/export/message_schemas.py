@@ -61,11 +61,8 @@ class _Generator(GenerateJsonSchema):
             return dft.model_dump(mode="json", exclude_defaults=True)
         return super().encode_default(dft)
 
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
-    ) -> bool:
+    # Any: a field of a model, a dataclass or a typed dictionary.
+    def field_is_required(self, field: Any, total: bool) -> bool:
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:

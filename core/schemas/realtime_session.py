@@ -311,8 +311,7 @@ class SessionPatch(_Shared):
     type: Literal["realtime"] | None = None
     audio: SessionAudio | None = None
     truncation: Truncation | None = None  # handling of a full context
-    # Any: echoed, without effect.
-    tracing: Any = None  # echoed
+    tracing: Any = None  # Any: echoed, without effect
     input_audio_format: BetaFormat | None = None  # beta spelling
     input_audio_transcription: Transcription | None = None  # beta spelling
     turn_detection: TurnDetection | None = None  # beta spelling
@@ -326,7 +325,6 @@ class ResponsePatch(_Shared):
     audio: ResponseAudio | None = None
     # Whether the response is part of the conversation.
     conversation: Literal["auto", "none"] = "auto"
-    # Any: echoed unchanged.
-    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX)  # echoed
+    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX)  # Any: echoed
     # Items to respond to instead of the conversation.
     input: tuple[InputItem, ...] | None = Field(None, max_length=INPUT_ITEMS_MAX)

@@ -9,12 +9,18 @@ from types import MappingProxyType
 
 
 class ProcessorMode(StrEnum):
-    """Modes of conversation."""
+    """Modes of conversation; `STREAMING` is an alias of `HALF_DUPLEX`."""
 
     CHAT = "chat"
     HALF_DUPLEX = "half_duplex"
     STREAMING = "half_duplex"  # the same value makes it an alias
     DUPLEX = "duplex"
+
+    @classmethod
+    def _missing_(cls, value: object) -> ProcessorMode | None:
+        if not isinstance(value, str):
+            return None
+        return cls.__members__.get(value.upper())
 
 
 @dataclass(frozen=True)

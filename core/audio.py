@@ -129,8 +129,29 @@ def read_audio(
     The limit is checked against the header, and again while decoding. Raises `AudioError` or, where
     callers make a difference, `AudioEmptyError`, `NotAudioError` and `AudioTooLongError`.
     """
-    with opened(source, "audio", AudioError) as file, _decoder(file) as decoder:
-        return _collect(*decoder, max_duration_s, sample_rate_hz)
+    longest_s = max_duration_s + DURATION_SLACK_S
+    too_long = f"The audio is longer than {max_duration_s:g} s."
+    pieces: list[FloatArray] = []
+    read_samples = 0
+    with (
+        opened(source, "audio", AudioError) as file,
+        _decoder(file) as (blocks, from_rate_hz, claimed_s),
+    ):
+        if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
+            raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
+        if claimed_s is not None and claimed_s > longest_s:
+            raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
+        stream = soxr.ResampleStream(from_rate_hz, sample_rate_hz, 1)
+        for block in blocks:
+            read_samples += len(block)
+            if read_samples > longest_s * from_rate_hz:
+                raise AudioTooLongError(too_long)
+            pieces.append(stream.resample_chunk(_in_range(block)))
+    if read_samples == 0:
+        raise AudioEmptyError("The audio file holds no samples.")
+    pieces.append(stream.resample_chunk(NO_SAMPLES, last=True))
+    samples = np.concatenate(pieces)[: round(max_duration_s * sample_rate_hz)]
+    return np.clip(samples, -1.0, 1.0, out=samples)
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
@@ -202,11 +223,22 @@ def opened(source: MediaSource, kind: str, problem: type[BadPayloadError]) -> It
         raise problem(f"The {kind} file cannot be opened: {error.strerror}.") from error
 
 
-def open_container(file: BinaryIO) -> InputContainer:
-    """Open a container; raises `FFmpegError` if its format is refused, or it is damaged."""
+@contextmanager
+def opened_container(
+    file: BinaryIO, unreadable: BadPayloadError, damaged: BadPayloadError
+) -> Iterator[InputContainer]:
+    """Open a container with FFmpeg; raises `damaged` if the block cannot decode it."""
     # The file is already open, so no protocol is needed.
     options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
-    return av.open(file, mode="r", options=options, metadata_errors="replace")
+    try:
+        container = av.open(file, mode="r", options=options, metadata_errors="replace")
+    except (av.FFmpegError, ValueError) as error:
+        raise unreadable from error
+    with closing(container):
+        try:
+            yield container
+        except (av.FFmpegError, ValueError) as error:
+            raise damaged from error
 
 
 def container_duration_s(container: InputContainer) -> float | None:
@@ -252,7 +284,15 @@ def _decoder(file: BinaryIO) -> Iterator[tuple[Iterator[FloatArray], int, float 
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
         file.seek(0)
-        with _container(file, head) as (container, stream):
+        damaged = AudioError("The audio file is damaged.")
+        unknown = NotAudioError("The file is not a sound or video file that can be read.")
+        is_known = head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp"
+        with opened_container(file, damaged if is_known else unknown, damaged) as container:
+            if not container.streams.audio:
+                raise NotAudioError("The file holds no sound.") from None
+            stream = container.streams.audio[0]
+            if stream.codec_context is None:
+                raise NotAudioError("The file's sound is in a form that cannot be read.") from None
             blocks = _container_blocks(container, stream)
             yield blocks, stream.rate or 0, container_duration_s(container)
         return
@@ -272,60 +312,9 @@ def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
         yield block.mean(axis=1, dtype=np.float32)  # [T]
 
 
-@contextmanager
-def _container(file: BinaryIO, head: bytes) -> Iterator[tuple[InputContainer, av.AudioStream]]:
-    try:
-        container = open_container(file)
-    except (av.FFmpegError, ValueError) as error:
-        if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
-            raise AudioError("The audio file is damaged.") from error
-        raise NotAudioError("The file is not a sound or video file that can be read.") from error
-    with closing(container):
-        if not container.streams.audio:
-            raise NotAudioError("The file holds no sound.")
-        stream = container.streams.audio[0]
-        if stream.codec_context is None:
-            raise NotAudioError("The file's sound is in a form that cannot be read.")
-        try:
-            yield container, stream
-        except (av.FFmpegError, ValueError) as error:
-            raise AudioError("The audio file is damaged.") from error
-
-
 def _container_blocks(container: InputContainer, stream: av.AudioStream) -> Iterator[FloatArray]:
     # The rate is given because some streams begin with another one than the header's.
     to_float = av.AudioResampler(format="fltp", rate=stream.rate)
     for frame in itertools.chain(container.decode(stream), [None]):
         for planes in to_float.resample(frame):
             yield planes.to_ndarray().mean(axis=0, dtype=np.float32)  # [channels, T] → [T]
-
-
-def _collect(
-    blocks: Iterator[FloatArray],
-    from_rate_hz: int,
-    claimed_s: float | None,
-    max_duration_s: float,
-    sample_rate_hz: int,
-) -> FloatArray:
-    """Resample and join mono blocks; raises as soon as they, or the header, are too long."""
-    longest_s = max_duration_s + DURATION_SLACK_S
-    too_long = f"The audio is longer than {max_duration_s:g} s."
-    if not MIN_RATE_HZ <= from_rate_hz <= MAX_RATE_HZ:
-        raise AudioError(f"The audio claims {from_rate_hz} samples per second.")
-    if claimed_s is not None and claimed_s > longest_s:
-        raise AudioTooLongError(f"{too_long[:-1]}: it lasts {claimed_s:.0f} s.")
-    rates_differ = from_rate_hz != sample_rate_hz
-    stream = soxr.ResampleStream(from_rate_hz, sample_rate_hz, 1) if rates_differ else None
-    pieces: list[FloatArray] = []
-    read_samples = 0
-    for block in blocks:
-        read_samples += len(block)
-        if read_samples > longest_s * from_rate_hz:
-            raise AudioTooLongError(too_long)
-        pieces.append(stream.resample_chunk(_in_range(block)) if stream else _in_range(block))
-    if read_samples == 0:
-        raise AudioEmptyError("The audio file holds no samples.")
-    if stream:
-        pieces.append(stream.resample_chunk(np.zeros(0, np.float32), last=True))
-    samples = np.concatenate(pieces)[: round(max_duration_s * sample_rate_hz)]
-    return np.clip(samples, -1.0, 1.0, out=samples)

@@ -5,7 +5,7 @@ Pure: no model, no audio, no wall clock. Positions are samples from the start of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,31 +105,26 @@ class Endpointer:
 
     def feed(self, probabilities: Iterable[float]) -> list[SpeechEvent]:
         """Judge the windows that follow by their probabilities of speech, 0..1."""
-        events: list[SpeechEvent] = []
-        for probability in probabilities:
-            events += self._judge(probability)
-        return events
+        return [event for each in probabilities for event in self._judge(each)]
 
     def flush(self) -> list[SpeechEvent]:
         """End the stream here: speech that is going on ends, however short the silence after it."""
         return [self._end_speech()] if self.is_speaking else []
 
-    def _judge(self, probability: float) -> list[SpeechEvent]:
+    def _judge(self, probability: float) -> Iterator[SpeechEvent]:
         options, window_start = self._options, self.clock_samples
         self.clock_samples += options.window_samples
-        events: list[SpeechEvent] = []
         if self._speech_start_samples is None:
             if probability < options.threshold:
-                return events
+                return
             self._speech_start_samples = window_start
-            events.append(SpeechStarted(self._padded_start(window_start)))
+            yield SpeechStarted(self._padded_start(window_start))
         if probability >= self._exit_threshold:
             self._silence_start_samples = None
         elif self._silence_start_samples is None:
             self._silence_start_samples = window_start
         if self._is_over(self._speech_start_samples):
-            events.append(self._end_speech())
-        return events
+            yield self._end_speech()
 
     def _is_over(self, speech_start: int) -> bool:
         options, silence_start = self._options, self._silence_start_samples
@@ -141,15 +136,12 @@ class Endpointer:
         return self.clock_samples - speech_start >= longest_samples
 
     def _end_speech(self) -> SpeechEnded | SpeechDiscarded:
-        options, silence_start = self._options, self._silence_start_samples
-        assert self._speech_start_samples is not None
-        speech_stop = self.clock_samples if silence_start is None else silence_start
-        speech_samples = speech_stop - self._speech_start_samples
-        start = self._padded_start(self._speech_start_samples)
-        stop = min(speech_stop + self._pad_samples, self.clock_samples)
-        self._speech_start_samples = None
-        self._silence_start_samples = None
-        if speech_samples < to_samples(options.min_speech_duration_ms):
+        speech_start, speech_samples = self._speech_start_samples, self.speech_samples
+        assert speech_start is not None
+        start = self._padded_start(speech_start)
+        stop = min(speech_start + speech_samples + self._pad_samples, self.clock_samples)
+        self._speech_start_samples = self._silence_start_samples = None
+        if speech_samples < to_samples(self._options.min_speech_duration_ms):
             return SpeechDiscarded(start, stop)
         self._free_from_samples = stop
         return SpeechEnded(start, stop, speech_samples)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import ClassVar
 
-INTERNAL_ERROR_TEXT = "Something went wrong on the server. Please start again."
-
 
 class ErrorCode(StrEnum):
     """The `code` of an `error` or `warning` message."""
@@ -88,7 +86,7 @@ class OmniError(Exception):
         cls.http_status = http or cls.http_status
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or (type(self).__doc__ or INTERNAL_ERROR_TEXT).strip())
+        super().__init__(message or (type(self).__doc__ or InternalError.__doc__ or "").strip())
 
     @property
     def message(self) -> str:

@@ -67,7 +67,9 @@ def compute_history_hash(
     canonical: object = [_canonical_message(message, value) for message in messages]
     if options is not None and options != CacheOptions():
         canonical = {"messages": canonical, "options": asdict(options)}
-    return hashlib.sha256(_to_json(canonical)).hexdigest()
+    text = json.dumps(canonical, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    # A lone surrogate is legal in a JSON string and must not end a conversation.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def canonical_history(messages: Sequence[RawMessage]) -> list[RawMessage]:
@@ -93,12 +95,6 @@ def next_history_hash(
     """Hash the history of the next turn: this request and its reply."""
     said = {"role": "assistant", "content": reply}
     return compute_history_hash([*messages, said], options, value)
-
-
-def _to_json(value: object) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    # A lone surrogate is legal in a JSON string and must not end a conversation.
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _as_mapping(message: RawMessage) -> Mapping[str, object]:

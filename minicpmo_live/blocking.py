@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Coroutine,
-    Generator,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
+from functools import wraps
 from os import PathLike
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from minicpmo_live.client import DEFAULT_URL, AsyncClient, ChatSettings
 from minicpmo_live.errors import LiveError
-from minicpmo_live.events import (
-    DuplexEvent,
-    DuplexPrepare,
-    HalfDuplexEvent,
-    HalfDuplexPrepare,
-    SessionResumed,
-    StreamingEvent,
-)
-from minicpmo_live.link import ConnectionLost
+from minicpmo_live.events import DuplexPrepare, HalfDuplexPrepare
 from minicpmo_live.sessions import AsyncChat, AsyncDuplex, AsyncHalfDuplex
-from minicpmo_live.sound import Sound
 
 Session = TypeVar("Session", bound=AsyncDuplex | AsyncHalfDuplex | AsyncChat)
-Live = TypeVar("Live", bound=AsyncDuplex | AsyncHalfDuplex)
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 
 class _Blocking(Generic[Session]):
@@ -109,77 +93,66 @@ def _run(runner: asyncio.Runner, closing: asyncio.Event) -> None:
         runner.run(closing.wait())
 
 
-class _LiveBlocking(_Blocking[Live]):
-    """Methods common to both kinds of call."""
+# Any, here and below: a session, and internals of a coroutine.
+def _waits(
+    method: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[_Blocking[Any], Arguments], Result]:
+    """Return a session's method as a blocking one."""
 
-    def send_audio(self, sound: Sound) -> bool:
-        """Send audio; see `LiveSession.send_audio`."""
-        return self._wait(self._session.send_audio(sound))
+    @wraps(method)
+    def call(self: _Blocking[Any], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self._wait(method(self._session, *args, **kwargs))
 
-    def interrupt(self) -> bool:
-        """Stop the model's speech; the session continues."""
-        return self._wait(self._session.interrupt())
-
-    def stop(self) -> bool:
-        """End the session; `stopped` follows as its last event."""
-        return self._wait(self._session.stop())
+    return call
 
 
-class Duplex(_LiveBlocking[AsyncDuplex]):
+def _iterates(
+    method: Callable[Concatenate[Any, Arguments], AsyncIterator[Result]],
+) -> Callable[Concatenate[_Blocking[Any], Arguments], Generator[Result, None, None]]:
+    """Return a session's iterator as a blocking one."""
+
+    @wraps(method)
+    def call(
+        self: _Blocking[Any], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Generator[Result, None, None]:
+        return self._each(method(self._session, *args, **kwargs))
+
+    return call
+
+
+class Duplex(_Blocking[AsyncDuplex]):
     """Full duplex: a `result` for each second of audio, with or without pictures."""
 
-    def __iter__(self) -> Iterator[DuplexEvent | ConnectionLost | SessionResumed]:
-        return self._each(aiter(self._session))
-
-    def send_picture(self, picture: bytes) -> bool:
-        """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
-        return self._wait(self._session.send_picture(picture))
-
-    def send_text(self, text: str) -> bool:
-        """Send text; the model gets it at its next pause."""
-        return self._wait(self._session.send_text(text))
-
-    def pause(self) -> bool:
-        """Suspend the session; `paused` follows."""
-        return self._wait(self._session.pause())
-
-    def resume(self) -> bool:
-        """Continue after a pause; `resumed` follows."""
-        return self._wait(self._session.resume())
-
-    def play(
-        self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
-    ) -> Generator[DuplexEvent | ConnectionLost | SessionResumed, None, None]:
-        """Play a recording to the model; see `AsyncDuplex.play`."""
-        return self._each(self._session.play(sound, pictures, rest_s))
+    __iter__ = _iterates(AsyncDuplex.__aiter__)
+    play = _iterates(AsyncDuplex.play)
+    send_audio = _waits(AsyncDuplex.send_audio)
+    send_picture = _waits(AsyncDuplex.send_picture)
+    send_text = _waits(AsyncDuplex.send_text)
+    interrupt = _waits(AsyncDuplex.interrupt)
+    pause = _waits(AsyncDuplex.pause)
+    resume = _waits(AsyncDuplex.resume)
+    stop = _waits(AsyncDuplex.stop)
 
 
-class HalfDuplex(_LiveBlocking[AsyncHalfDuplex]):
+class HalfDuplex(_Blocking[AsyncHalfDuplex]):
     """Half duplex: the server detects the end of the user's turn, and replies."""
 
-    def __iter__(self) -> Iterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
-        return self._each(aiter(self._session))
-
-    def play(
-        self, sound: Sound, rest_s: float = 2.0
-    ) -> Generator[HalfDuplexEvent | ConnectionLost | SessionResumed, None, None]:
-        """Send a recording, and yield every event until the end of the reply."""
-        return self._each(self._session.play(sound, rest_s))
+    __iter__ = _iterates(AsyncHalfDuplex.__aiter__)
+    play = _iterates(AsyncHalfDuplex.play)
+    send_audio = _waits(AsyncHalfDuplex.send_audio)
+    interrupt = _waits(AsyncHalfDuplex.interrupt)
+    stop = _waits(AsyncHalfDuplex.stop)
 
 
 class Chat(_Blocking[AsyncChat]):
     """Turn-based chat."""
 
+    ask = _iterates(AsyncChat.ask)
+
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The history. Any: content is text or items."""
         return self._session.messages
-
-    def ask(
-        self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
-    ) -> Generator[StreamingEvent | ConnectionLost | SessionResumed, None, None]:
-        """Send a message, and yield every event of the reply; see `AsyncChat.ask`."""
-        return self._each(self._session.ask(text, sound, pictures))
 
 
 class Client:

@@ -33,15 +33,10 @@ class AsyncClient:
         cafile: str | PathLike[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Store the address; nothing connects.
+        """Store the address of a gateway; raises `LiveError` if it is invalid.
 
-        Args:
-            url: Of the gateway; ws: and wss: mean http: and https:.
-            cafile: Certificate to trust, PEM; the server's own is data/certs/cert.pem.
-            headers: Sent with each handshake.
-
-        Raises:
-            LiveError: The address is invalid.
+        ws: and wss: mean http: and https:. `cafile` is a certificate to trust, PEM; the server's
+        own is data/certs/cert.pem. `headers` are sent with each handshake.
         """
         parts = urlsplit(url)
         scheme = SOCKET_SCHEMES.get(parts.scheme)
@@ -54,42 +49,22 @@ class AsyncClient:
     def duplex(
         self, *, with_pictures: bool = False, **settings: Unpack[DuplexPrepare]
     ) -> AsyncDuplex:
-        """Return a full-duplex call.
+        """Return a full-duplex call with fields of `prepare`: docs/protocol/duplex.md.
 
-        Args:
-            with_pictures: Pictures will be sent; selects the queue and the wait estimate.
-            settings: Fields of `prepare`: docs/protocol/duplex.md.
-
-        Raises:
-            LiveError: A setting is unknown.
+        `with_pictures` selects the queue and the wait estimate. Raises `LiveError` for a setting
+        that is unknown, as the methods below.
         """
-        prefix = "omni" if with_pictures else "adx"
-        given = _checked(settings, DuplexPrepare)
-        return AsyncDuplex(self._address("duplex", prefix), given)
+        address = self._address("duplex", "omni" if with_pictures else "adx")
+        return AsyncDuplex(address, _checked(settings, DuplexPrepare))
 
     def half_duplex(self, **settings: Unpack[HalfDuplexPrepare]) -> AsyncHalfDuplex:
-        """Return a half-duplex call.
-
-        Args:
-            settings: Fields of `prepare`: docs/protocol/half_duplex.md.
-
-        Raises:
-            LiveError: A setting is unknown.
-        """
-        given = _checked(settings, HalfDuplexPrepare)
-        return AsyncHalfDuplex(self._address("half_duplex", "hdx"), given)
+        """Return a half-duplex call with fields of `prepare`: docs/protocol/half_duplex.md."""
+        address = self._address("half_duplex", "hdx")
+        return AsyncHalfDuplex(address, _checked(settings, HalfDuplexPrepare))
 
     def chat(self, **settings: Unpack[ChatSettings]) -> AsyncChat:
-        """Return a chat.
-
-        Args:
-            settings: Fields of `prefill` and `generate`: docs/protocol/streaming.md.
-
-        Raises:
-            LiveError: A setting is unknown.
-        """
-        given = _checked(settings, ChatSettings)
-        return AsyncChat(self._address("streaming", "chat"), given)
+        """Return a chat with fields of `prefill` and `generate`: docs/protocol/streaming.md."""
+        return AsyncChat(self._address("streaming", "chat"), _checked(settings, ChatSettings))
 
     def _address(self, socket: str, prefix: str) -> Address:
         name = f"{prefix}_{secrets.token_hex(ID_BYTES)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args, get_type_hints
 
 from minicpmo_live.sound import HasSound
 
@@ -545,50 +545,14 @@ HalfDuplexEvent = Queued | QueueUpdate | QueueDone | SessionResumable | SessionR
 DuplexEvent = Queued | QueueUpdate | QueueDone | SessionResumable | SessionResumed | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | TextAdded | UserTranscript | WarningMessage | ErrorMessage
 
 NESTED: Final = MappingProxyType({"TokenStats": TokenStats})  # objects inside of messages
-STREAMING: Final[Mapping[str, type[StreamingEvent]]] = MappingProxyType({
-    "queued": Queued,
-    "queue_update": QueueUpdate,
-    "queue_done": QueueDone,
-    "prefill_done": PrefillDone,
-    "chunk": Chunk,
-    "user_transcript": UserTranscript,
-    "done": Done,
-    "warning": WarningMessage,
-    "error": ErrorMessage,
-})
-HALF_DUPLEX: Final[Mapping[str, type[HalfDuplexEvent]]] = MappingProxyType({
-    "queued": Queued,
-    "queue_update": QueueUpdate,
-    "queue_done": QueueDone,
-    "session_resumable": SessionResumable,
-    "session_resumed": SessionResumed,
-    "prepared": HalfDuplexPrepared,
-    "vad_state": VadState,
-    "generating": Generating,
-    "chunk": Chunk,
-    "turn_done": TurnDone,
-    "timeout": HalfDuplexTimeout,
-    "stopped": HalfDuplexStopped,
-    "user_transcript": UserTranscript,
-    "warning": WarningMessage,
-    "error": ErrorMessage,
-})
-DUPLEX: Final[Mapping[str, type[DuplexEvent]]] = MappingProxyType({
-    "queued": Queued,
-    "queue_update": QueueUpdate,
-    "queue_done": QueueDone,
-    "session_resumable": SessionResumable,
-    "session_resumed": SessionResumed,
-    "prepared": DuplexPrepared,
-    "result_part": ResultPart,
-    "result": Result,
-    "paused": Paused,
-    "resumed": Resumed,
-    "interrupted": Interrupted,
-    "stopped": DuplexStopped,
-    "timeout": DuplexTimeout,
-    "text_added": TextAdded,
-    "user_transcript": UserTranscript,
-    "warning": WarningMessage,
-    "error": ErrorMessage,
-})
+
+
+# Any: a union is no class.
+def _by_type(union: Any) -> Mapping[str, type[Any]]:
+    kinds = {get_args(get_type_hints(kind)["type"])[0]: kind for kind in get_args(union)}
+    return MappingProxyType(kinds)
+
+
+STREAMING: Final[Mapping[str, type[StreamingEvent]]] = _by_type(StreamingEvent)
+HALF_DUPLEX: Final[Mapping[str, type[HalfDuplexEvent]]] = _by_type(HalfDuplexEvent)
+DUPLEX: Final[Mapping[str, type[DuplexEvent]]] = _by_type(DuplexEvent)

@@ -53,12 +53,9 @@ class ConnectionLost:
     """The socket broke; the client reconnects, and `session_resumed` follows.
 
     In the queue, `queued` or `queue_update` follows instead.
-
-    Attributes:
-        grace_s: How long the session or its place is kept, s.
     """
 
-    grace_s: float
+    grace_s: float  # how long the session or its place is kept
     type: Literal["connection_lost"] = "connection_lost"
 
 
@@ -129,19 +126,12 @@ class Inbox(Generic[Event]):
 
 @dataclass
 class _ResumeState:
-    """State for continuing over another socket.
+    """State for continuing over another socket."""
 
-    Attributes:
-        offer: of a session that can be resumed.
-        last_seq: `seq` of the newest message.
-        ticket: of a place in the queue.
-        request: to be sent again. Any: JSON.
-    """
-
-    offer: SessionResumable | None = None
-    last_seq: int = 0
-    ticket: str | None = None
-    request: Mapping[str, Any] | None = None
+    offer: SessionResumable | None = None  # of a session that can be resumed
+    last_seq: int = 0  # of the newest message
+    ticket: str | None = None  # of a place in the queue
+    request: Mapping[str, Any] | None = None  # to be sent again. Any: JSON.
 
     @property
     def kept_s(self) -> float:
@@ -171,11 +161,8 @@ class Link(Generic[Event]):
     ) -> None:
         """Connect later, in `open`.
 
-        Args:
-            address: Of the server.
-            kinds: Message classes by type; others are ignored.
-            on_event: Called first with each event; returns whether it was the session's last.
-            is_resumable: Request a session that can be resumed.
+        `kinds` are message classes by type; other messages are ignored. `on_event` is called first
+        with each event and returns whether it was the session's last.
         """
         self.inbox: Inbox[Event | ConnectionLost | SessionResumed] = Inbox()
         self._address = address
@@ -244,11 +231,10 @@ class Link(Generic[Event]):
         if self._socket is not None:
             await self._socket.close(NORMAL_CLOSURE)
 
-    async def _connect(self, query: Mapping[str, str] | None = None) -> ClientConnection:
-        url = self._address.url
-        parameters = {**self._query, **(query or {})}
+    async def _connect(self) -> ClientConnection:
+        url, query = self._address.url, urlencode(self._query | self._resume.query)
         return await connect(
-            f"{url}?{urlencode(parameters)}" if parameters else url,
+            f"{url}?{query}" if query else url,
             ssl=self._address.tls,
             additional_headers=self._address.headers,
             compression=None,  # Base64 of audio hardly compresses
@@ -320,7 +306,7 @@ class Link(Generic[Event]):
                 for wait_s in chain(RETRY_S, repeat(RETRY_S[-1])):
                     await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # jitter
                     try:
-                        return await self._connect(self._resume.query)
+                        return await self._connect()
                     except UNREACHABLE as error:
                         problem = error
         why = f"{url}: not reached again in {kept_s:g} s: {problem or 'no answer'}"

@@ -24,12 +24,9 @@ class LiveModel(GPTLiveModel):  # type: ignore[misc]
     """A `DuplexModel`: pass it to `AgentSession(llm=…)`, and start it with `video_input=True`."""
 
     def __init__(self, *, base_url: str = DEFAULT_URL, api_key: str = "none", **options: Any):
-        """Store the address; nothing connects.
+        """Store the address of the gateway's OpenAI interface; nothing connects.
 
-        Args:
-            base_url: Of the gateway's OpenAI interface.
-            api_key: One of the server's, if it requires keys.
-            options: Of `GPTLiveModel`.
+        `api_key` is one of the server's, if it requires keys; `options` are `GPTLiveModel`'s.
         """
         super().__init__(base_url=base_url, api_key=api_key, **options)
 

@@ -75,30 +75,18 @@ class LiveSession(Generic[Event]):
         return self
 
     async def __anext__(self) -> Event | ConnectionLost | SessionResumed:
-        """Return the next event.
-
-        Raises:
-            LiveError: The session ended with an error.
-        """
+        """Return the next event; a LiveError if the session ended with an error."""
         event = await self._link.inbox.get()
         if event is None:
             raise StopAsyncIteration
         return event
 
     async def send_audio(self, sound: Sound) -> bool:
-        """Send audio as it is recorded, in pieces of any length; waits until the session is ready.
+        """Send audio as it is recorded, mono, 16 kHz, in pieces of any length.
 
-        An incomplete unit waits for the next call.
-
-        Args:
-            sound: Mono, 16 kHz.
-
-        Returns:
-            Whether all complete units were sent; without a connection they are lost.
-
-        Raises:
-            SoundError: Its format is not supported.
-            LiveError: The session ended before it was ready.
+        Waits until the session is ready; an incomplete unit waits for the next call. Returns
+        whether all complete units were sent: without a connection they are lost. Raises
+        `SoundError` for an unsupported format, and `LiveError` if the session has ended before.
         """
         self._unsent.extend(float_samples(sound))
         await self._until_prepared()
@@ -157,18 +145,11 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
     async def play(
         self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
     ) -> AsyncGenerator[DuplexEvent | ConnectionLost | SessionResumed, None]:
-        """Play a recording to the model, each second after the result of the one before.
+        """Play a recording, mono, 16 kHz, each second after the result of the one before.
 
-        Args:
-            sound: Mono, 16 kHz.
-            pictures: One for each second; may be fewer.
-            rest_s: Seconds of silence after it, for the reply.
-
-        Yields:
-            Every event until the result of the last second.
-
-        Raises:
-            LiveError: The session ended with an error.
+        Sends one of `pictures` with each second while there are any, and `rest_s` seconds of
+        silence after it, for the reply. Yields every event until the result of the last second;
+        raises `LiveError` if the session ended with an error.
         """
         samples = float_samples(sound)
         seconds = -(-len(samples) // INPUT_RATE_HZ)
@@ -196,14 +177,10 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
     async def play(
         self, sound: Sound, rest_s: float = 2.0
     ) -> AsyncGenerator[HalfDuplexEvent | ConnectionLost | SessionResumed, None]:
-        """Send a recording, and yield every event until the end of the reply.
+        """Send a recording, mono, 16 kHz, and yield every event until the end of the reply.
 
-        Args:
-            sound: Mono, 16 kHz.
-            rest_s: Seconds of silence after it, which end the user's turn.
-
-        Raises:
-            LiveError: The session ended with an error.
+        `rest_s` seconds of silence after it end the user's turn. Raises `LiveError` if the session
+        ended with an error.
         """
         samples = float_samples(sound)
         samples.extend([0.0] * round(rest_s * INPUT_RATE_HZ))
@@ -251,13 +228,8 @@ class AsyncChat:
     ) -> AsyncGenerator[StreamingEvent | ConnectionLost | SessionResumed, None]:
         """Send a message, and yield every event of its reply; ending the iteration stops it.
 
-        Args:
-            text: The text.
-            sound: Audio, mono, 16 kHz.
-            pictures: Encoded picture files.
-
-        Raises:
-            LiveError: There is no reply; the history is unchanged.
+        `sound` is mono, 16 kHz, and `pictures` are encoded files. Raises `LiveError` if there is no
+        reply; the history is unchanged then.
         """
         message = {"role": "user", "content": _content(text, sound, pictures)}
         if self._is_asking:

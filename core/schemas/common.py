@@ -348,13 +348,10 @@ def check_json_shape(text: str | bytes) -> None:
 def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMessage:
     """Validate the JSON text of one message.
 
-    Raises:
-        UnknownTypeError: The type is missing or unknown.
-        AudioError: Audio is missing, not text, too long, or of another rate.
-        PictureError: A frame is missing or not text.
-        BadConfigError: A setting is out of range or has the wrong type.
-        TooBigError: It has too many values, see `check_json_shape`.
-        BadPayloadError: Anything else, such as invalid JSON.
+    Raises `UnknownTypeError` if the type is missing or unknown, `AudioError` for audio that is
+    missing, not text, too long or of another rate, `PictureError` for a frame that is missing or no
+    text, `BadConfigError` for a setting, `TooBigError` for too many values, see `check_json_shape`,
+    and `BadPayloadError` for anything else, such as invalid JSON.
     """
     check_json_shape(text)
     try:

@@ -35,8 +35,6 @@ class PcmFormat(AudioFormat):
 
 
 class G711Format(AudioFormat):
-    """G.711 samples."""
-
     type: Literal["audio/pcmu", "audio/pcma"]
     rate: Literal[8_000] = G711_RATE_HZ
 
@@ -49,8 +47,6 @@ class Audio(WireModel):
 
 
 class TextPart(WireModel):
-    """A text."""
-
     type: Literal["input_text", "output_text", "text"] = "input_text"
     text: Text
 
@@ -71,8 +67,6 @@ class Delegation(WireModel):
 
 
 class SessionSettings(OpenModel):
-    """Settings of a session."""
-
     model: str = Field(max_length=MODEL_MAX_CHARS)  # any name
     instructions: Text | None = None
     input: list[InitialItem] | None = Field(None, max_length=INITIAL_ITEMS_MAX)
@@ -99,28 +93,20 @@ class SessionChanges(WireModel):
 
 
 class SessionUpdate(realtime.NamedEvent):
-    """Change settings."""
-
     type: Literal["session.update"] = "session.update"
     session: SessionChanges
 
 
 class InputAudioAppend(realtime.NamedEvent):
-    """The next microphone audio."""
-
     type: Literal["session.input_audio.append"]
     audio: str  # Base64 of samples in the session's format
 
 
 class InputImageAppend(realtime.ImageAppend):
-    """A camera picture; an extension."""
-
     type: Literal["session.input_image.append"]
 
 
 class ContextAppend(realtime.NamedEvent):
-    """Append text for the model."""
-
     # An instruction; silent context; something to speak about now.
     type: Literal[
         "session.instructions.append", "session.thinking.append", "session.commentary.append"

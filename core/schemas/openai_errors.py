@@ -110,12 +110,7 @@ def error_event(code: str, message: str, **named: str) -> str:
 
 
 def parse_body(model: type[AnyBody], text: str | bytes) -> AnyBody:
-    """Validate the body of a request.
-
-    Raises:
-        FieldError: It is invalid; the error names the field.
-        TooBigError: It has too many values.
-    """
+    """Validate the body of a request; raises `FieldError`, or `TooBigError` for too many values."""
     check_json_shape(text)
     try:
         return model.model_validate_json(text)
@@ -158,12 +153,7 @@ def event_types(client_event: Any) -> tuple[str, ...]:
 
 
 def parse_client_event(adapter: TypeAdapter[AnyModel], types: Sequence[str], text: str) -> AnyModel:
-    """Validate the text of one client event; `types` are the supported types.
-
-    Raises:
-        FieldError: It is invalid; the error names the field.
-        TooBigError: It has too many values.
-    """
+    """Validate a client event, whose supported types are `types`; raises as `parse_body`."""
     check_json_shape(text)
     try:
         return adapter.validate_json(text)

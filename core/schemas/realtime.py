@@ -16,8 +16,6 @@ APPEND_MAX_BYTES: Final = 15 * limits.MIB
 
 
 class NamedEvent(WireModel):
-    """An event with an optional id."""
-
     event_id: str | None = Field(None, max_length=EVENT_ID_MAX_CHARS)  # chosen by the client
 
 
@@ -29,8 +27,6 @@ class SessionUpdate(NamedEvent):
 
 
 class BufferAppend(NamedEvent):
-    """Microphone audio."""
-
     type: Literal["input_audio_buffer.append"]
     audio: AudioBytes = Field(max_length=APPEND_MAX_BYTES)  # Base64 in the session's input format
 
@@ -43,14 +39,10 @@ class ImageAppend(NamedEvent):
 
 
 class InputImageAppend(ImageAppend):
-    """A camera picture; an extension."""
-
     type: Literal["input_image_buffer.append"]
 
 
 class ItemCreate(NamedEvent):
-    """Add an item to the conversation."""
-
     type: Literal["conversation.item.create"]
     item: ClientItem
     previous_item_id: ItemId | None = None  # "root": first; default: last
@@ -73,15 +65,11 @@ class ItemTruncate(NamedEvent):
 
 
 class ResponseCreate(NamedEvent):
-    """Create a response now."""
-
     type: Literal["response.create"]
     response: ResponsePatch | None = None
 
 
 class ResponseCancel(NamedEvent):
-    """Cancel a response."""
-
     type: Literal["response.cancel"]
     response_id: str | None = Field(None, max_length=64)  # default: the active one
 

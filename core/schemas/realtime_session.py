@@ -39,8 +39,6 @@ class TextPart(WireModel):
 
 
 class AudioPart(WireModel):
-    """Spoken input."""
-
     type: Literal["input_audio"]
     audio: AudioBytes | None = None  # Base64 in the session's input format
     transcript: Text | None = None
@@ -54,8 +52,6 @@ class SpokenPart(WireModel):
 
 
 class PicturePart(WireModel):
-    """A picture."""
-
     type: Literal["input_image"]
     # Data URL of a PNG, JPEG or WebP; other URLs are not fetched.
     image_url: str = Field(max_length=limits.base64_chars(limits.PICTURE_MAX_BYTES) + 64)
@@ -77,8 +73,6 @@ Part = Annotated[TextPart | AudioPart | SpokenPart | PicturePart, Field(discrimi
 
 
 class MessageItem(WireModel):
-    """A message: speech, text or pictures."""
-
     type: Literal["message"] = "message"
     id: ItemId | None = None  # by default chosen by the server
     role: Literal["user", "assistant", "system", "developer"]
@@ -100,8 +94,6 @@ class FunctionCallItem(WireModel):
 
 
 class FunctionOutputItem(WireModel):
-    """Result of a function call."""
-
     type: Literal["function_call_output"]
     id: ItemId | None = None
     call_id: str = Field(max_length=CALL_ID_MAX_CHARS)
@@ -231,8 +223,6 @@ TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 
 
 class Transcription(WireModel):
-    """Transcription of the user's speech."""
-
     model: Id | None = None  # accepted, without effect
     language: str | None = Field(None, max_length=16)
     prompt: Text | None = None  # hint for the transcriber
@@ -245,8 +235,6 @@ class NoiseReduction(WireModel):
 
 
 class Voice(WireModel):
-    """A voice, by id."""
-
     id: Id
 
 
@@ -254,8 +242,6 @@ VoiceName = Id | Voice
 
 
 class AudioInput(WireModel):
-    """Input audio."""
-
     format: AudioFormat = AudioFormat()
     transcription: Transcription | None = None
     noise_reduction: NoiseReduction | None = None  # accepted, without effect
@@ -263,30 +249,22 @@ class AudioInput(WireModel):
 
 
 class VoiceChoice(WireModel):
-    """Voice of the model."""
-
     voice: VoiceName = "default"  # an uploaded voice; any other name selects the server's
     # Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s.
     voice_sample: ReferenceAudio | None = None
 
 
 class AudioOutput(VoiceChoice):
-    """Output audio."""
-
     format: AudioFormat = AudioFormat()
     speed: float = Field(1.0, ge=0.25, le=1.5)  # accepted; always 1.0
 
 
 class SessionAudio(WireModel):
-    """Audio settings."""
-
     input: AudioInput = AudioInput()
     output: AudioOutput = AudioOutput()
 
 
 class FunctionTool(Function):
-    """A function the model may call."""
-
     type: Literal["function"] = "function"  # no other tools are supported
 
 
@@ -333,26 +311,20 @@ class SessionPatch(_Shared):
     type: Literal["realtime"] | None = None
     audio: SessionAudio | None = None
     truncation: Truncation | None = None  # handling of a full context
-    # Any: echoed, without effect.
-    tracing: Any = None  # echoed
+    tracing: Any = None  # Any: echoed, without effect
     input_audio_format: BetaFormat | None = None  # beta spelling
     input_audio_transcription: Transcription | None = None  # beta spelling
     turn_detection: TurnDetection | None = None  # beta spelling
 
 
 class ResponseAudio(WireModel):
-    """Audio settings of a response."""
-
     output: AudioOutput = AudioOutput()
 
 
 class ResponsePatch(_Shared):
-    """Settings of one response."""
-
     audio: ResponseAudio | None = None
     # Whether the response is part of the conversation.
     conversation: Literal["auto", "none"] = "auto"
-    # Any: echoed unchanged.
-    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX)  # echoed
+    metadata: dict[str, Any] | None = Field(None, max_length=METADATA_MAX)  # Any: echoed
     # Items to respond to instead of the conversation.
     input: tuple[InputItem, ...] | None = Field(None, max_length=INPUT_ITEMS_MAX)

@@ -63,7 +63,7 @@ def sample(schema: Schema, definitions: Schema, *, is_full: bool) -> Json:
 
 
 def beyond(value: Json, schema: Schema, definitions: Schema) -> Iterator[Json]:
-    """Copies of a value, each with one number or text too large."""
+    """Copies of a value, each with one number or text that is not allowed."""
     plain = resolved(schema, definitions)
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -74,9 +74,10 @@ def beyond(value: Json, schema: Schema, definitions: Schema) -> Iterator[Json]:
             yield value * (plain["maxItems"] + 1)
         for bad in beyond(value[0], plain["items"], definitions):
             yield [bad]
-    elif "maximum" in plain:
-        yield plain["maximum"] + 1
     elif "maxLength" in plain:
         yield "a" * (plain["maxLength"] + 1)
     elif "enum" in plain or "const" in plain:
         yield "no such value"
+    else:
+        steps = {"maximum": 1, "minimum": -1, "exclusiveMinimum": 0}
+        yield from (plain[bound] + step for bound, step in steps.items() if bound in plain)

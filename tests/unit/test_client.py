@@ -47,35 +47,31 @@ def test_it_imports_nothing_heavy() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_a_full_inbox_holds_its_reader_back() -> None:
-    async def test() -> None:
-        inbox: Inbox[int] = Inbox()
-        for number in range(INBOX_EVENTS):
-            await inbox.put(number)
-        late = asyncio.create_task(inbox.put(INBOX_EVENTS))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not late.done()
-        assert await inbox.get() == 0
-        await late
-        assert [await inbox.get() for _ in range(INBOX_EVENTS)] == list(range(1, INBOX_EVENTS + 1))
-
-    asyncio.run(test())
+@in_virtual_time
+async def test_a_full_inbox_holds_its_reader_back() -> None:
+    inbox: Inbox[int] = Inbox()
+    for number in range(INBOX_EVENTS):
+        await inbox.put(number)
+    late = asyncio.create_task(inbox.put(INBOX_EVENTS))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not late.done()
+    assert await inbox.get() == 0
+    await late
+    assert [await inbox.get() for _ in range(INBOX_EVENTS)] == list(range(1, INBOX_EVENTS + 1))
 
 
-def test_a_newer_queue_position_replaces_an_older_one() -> None:
-    async def test() -> None:
-        inbox: Inbox[Any] = Inbox()
-        for position in range(2 * INBOX_EVENTS, 0, -1):
-            await inbox.put(events.QueueUpdate("queue_update", "t", position=position, **PLACE))
-        await inbox.end(LiveError("over"))
-        newest = await inbox.get()
-        assert newest is not None and newest.position == 1
-        with pytest.raises(LiveError, match="over"):
-            await inbox.get()
-        assert await inbox.get() is None
-
-    asyncio.run(test())
+@in_virtual_time
+async def test_a_newer_queue_position_replaces_an_older_one() -> None:
+    inbox: Inbox[Any] = Inbox()
+    for position in range(2 * INBOX_EVENTS, 0, -1):
+        await inbox.put(events.QueueUpdate("queue_update", "t", position=position, **PLACE))
+    await inbox.end(LiveError("over"))
+    newest = await inbox.get()
+    assert newest is not None and newest.position == 1
+    with pytest.raises(LiveError, match="over"):
+        await inbox.get()
+    assert await inbox.get() is None
 
 
 PCM = array("h", [0, 16_384, -32_768])

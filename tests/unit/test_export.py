@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any
 
 import jsonschema
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from core.errors import CloseCode, ErrorCode
 from core.protocols.effects import Send
 from core.protocols.events import ChunkReady, EngineFailed
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas import chat, duplex
 from core.schemas.common import WireModel
 from core.schemas.export.__main__ import PAGES_FOLDER, exported_files
 from core.schemas.export.message_schemas import asyncapi_document, definitions_of, messages_of
@@ -35,12 +35,6 @@ from tests.fakes.protocols import ENDS, FAILURE, HEARD, OUTSIDE, PROTOCOLS
 from tests.fakes.samples import beyond, required, sample
 from tests.source_tree import ROOT
 
-MODULES = {
-    "streaming": streaming,
-    "half_duplex": half_duplex,
-    "duplex": duplex,
-    "chat": chat,
-}
 SIDES = [(socket, side) for socket in SOCKETS for side in Side]
 MESSAGES = [
     pytest.param(socket, side, message, id=f"{socket.name}-{message_type(message)}")
@@ -71,15 +65,6 @@ def test_the_committed_files_are_up_to_date() -> None:
 # --- the AsyncAPI document ---
 
 
-def union_members(union: Any) -> list[type[BaseModel]]:
-    """The classes of a union, however they are annotated."""
-    if get_origin(union) is Annotated:
-        return union_members(get_args(union)[0])
-    if isinstance(union, type):
-        return [union]
-    return [member for part in get_args(union) for member in union_members(part)]
-
-
 def fetched(document: dict[str, Any], reference: str) -> Any:
     """Resolve a reference inside the document."""
     found: Any = document
@@ -97,12 +82,12 @@ def references(node: Any) -> list[str]:
     return [*below, node["$ref"]] if isinstance(node.get("$ref"), str) else below
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_message_of_the_unions_is_there(name: str, document: dict[str, Any]) -> None:
+@pytest.mark.parametrize("socket", SOCKETS, ids=lambda socket: socket.name)
+def test_every_message_of_the_unions_is_there(socket: Socket, document: dict[str, Any]) -> None:
+    name = socket.name
     channel = document["channels"][name]
     assert channel["address"] == f"/ws/{name}" + ("" if name == "chat" else "/{session_id}")
-    module = MODULES[name]
-    for action, union in (("receive", module.ClientMessage), ("send", module.ServerMessage)):
+    for action, side in (("receive", Side.CLIENT), ("send", Side.SERVER)):
         operation = document["operations"][f"{action}_{name}"]
         assert operation["action"] == action
         assert fetched(document, operation["channel"]["$ref"]) is channel
@@ -110,9 +95,8 @@ def test_every_message_of_the_unions_is_there(name: str, document: dict[str, Any
             fetched(document, fetched(document, message["$ref"])["$ref"])
             for message in operation["messages"]
         ]
-        classes = union_members(union)
-        types = [str(one.model_fields["type"].default) for one in classes]
-        assert [message["name"] for message in told] == types
+        classes = socket.messages(side)
+        assert [message["name"] for message in told] == [message_type(one) for one in classes]
         for message, one in zip(told, classes, strict=True):
             assert message["summary"] == " ".join((one.__doc__ or "").split())
             shown = message["payload"]["properties"]

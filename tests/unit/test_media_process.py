@@ -134,11 +134,7 @@ def test_sound_comes_back_at_16_khz(processes: MediaProcesses) -> None:
 def test_a_session_that_is_given_up_waits_for_no_decoder(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    alone, is_taken, is_over = (
-        MediaProcesses(at_once=1),
-        threading.Event(),
-        threading.Event(),
-    )
+    alone, is_taken, is_over = MediaProcesses(at_once=1), threading.Event(), threading.Event()
 
     def hold() -> None:
         is_taken.set()

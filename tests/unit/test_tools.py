@@ -1,4 +1,4 @@
-"""What offers functions in a prompt, and what is text and what a call in a reply."""
+"""What offers functions in a prompt, what is text and what a call in a reply, and where it ends."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from core.tools import (
     CallParser,
     Offer,
     Said,
+    StopFilter,
     call_text,
     outputs_text,
 )
@@ -149,3 +150,21 @@ def test_text_without_calls_stays_as_it_is(text: str, has_names: bool) -> None:
     events = parsed(text, NAMES if has_names else ())
     assert "".join(event.text for event in events if isinstance(event, Said)) == text
     assert all(isinstance(event, Said) for event in events)
+
+
+texts = st.text("ab", max_size=20)
+stops = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3)
+
+
+@given(texts, stops, st.integers(1, 5))
+def test_the_text_ends_before_a_sequence(text: str, sequences: list[str], size: int) -> None:
+    stop = StopFilter(sequences)
+    passed = "".join(stop.feed(text[at : at + size]) for at in range(0, len(text), size))
+    assert stop.has_stopped == any(sequence in text for sequence in sequences)
+    if stop.has_stopped:
+        assert stop.feed("more") == stop.flush() == ""
+        assert not any(sequence in passed for sequence in sequences)
+        assert text.startswith(passed)
+        assert text[len(passed) :].startswith(tuple(sequences))
+    else:
+        assert passed + stop.flush() == text

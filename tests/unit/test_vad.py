@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from core.audio import FloatArray, read_audio
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
 from core.errors import ModelError
-from core.vad import (
-    SileroVad,
-    SpeechSegment,
-    StreamingVAD,
-    VadEvent,
-)
+from core.vad import SileroVad, SpeechSegment, StreamingVAD, VadEvent
 
 RATE_HZ = 16_000
 SPEECH_FILE = Path(__file__).parents[1] / "assets" / "two_sentences.ogg"

@@ -87,16 +87,9 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 def templates() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {
-        "Side": Side,
-        "PYTHON": PYTHON,
-        "definitions": definitions_of(),
-        "messages_of": messages_of,
-        "visible_fields": visible_fields,
-        "required_fields": required_fields,
-        "type_text": type_text,
-        "meaning_of": meaning_of,
-    }
+    functions = (messages_of, visible_fields, required_fields, type_text, meaning_of)
+    environment.globals |= {function.__name__: function for function in functions}
+    environment.globals |= {"Side": Side, "PYTHON": PYTHON, "definitions": definitions_of()}
     return environment
 
 

@@ -40,8 +40,6 @@ DROPPED: Final = ("title", "readOnly")
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message."""
-
     name: str  # unique among all messages
     message_type: str
     schema: Schema  # with a description
@@ -63,11 +61,8 @@ class _Generator(GenerateJsonSchema):
             return dft.model_dump(mode="json", exclude_defaults=True)
         return super().encode_default(dft)
 
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
-    ) -> bool:
+    # Any: a field of a model, a dataclass or a typed dictionary.
+    def field_is_required(self, field: Any, total: bool) -> bool:
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -94,16 +89,27 @@ def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:
 
 
 def _clean(node: Any) -> Any:
-    """Return a schema without titles, with lone references and AsyncAPI's discriminators."""
+    """Return a schema without titles, with lone references and AsyncAPI's discriminators.
+
+    The field `type` of a message is first, required, and has no default.
+    """
     if isinstance(node, list):
         return [_clean(item) for item in node]
     if not isinstance(node, dict):
         return node
     cleaned: Schema = {
-        key: _clean_properties(value) if key == "properties" else _clean(value)
+        key: {name: _clean(field) for name, field in value.items()}
+        if key == "properties"
+        else _clean(value)
         for key, value in node.items()
         if key not in DROPPED
     }
+    fields = cleaned.get("properties", {})
+    if "const" in fields.get(TYPE, {}):
+        fields[TYPE].pop("default", None)
+        cleaned["properties"] = {TYPE: fields.pop(TYPE), **fields}
+        others = [name for name in cleaned.get("required", []) if name != TYPE]
+        cleaned["required"] = [TYPE, *others]
     if "discriminator" in cleaned:
         cleaned["discriminator"] = cleaned["discriminator"]["propertyName"]
     if "description" in cleaned:
@@ -111,22 +117,6 @@ def _clean(node: Any) -> Any:
     if "$ref" in cleaned and len(cleaned) > 1:
         cleaned = {"allOf": [{"$ref": cleaned.pop("$ref")}], **cleaned}
     return cleaned
-
-
-def _clean_properties(properties: Schema) -> Schema:
-    """Clean each field's schema; `type` is first and has no default."""
-    cleaned = {name: _clean(schema) for name, schema in properties.items()}
-    kind = cleaned.pop("type", None)
-    if kind is None:
-        return cleaned
-    kind.pop("default", None)
-    return {"type": kind, **cleaned}
-
-
-def _require_type(schema: Schema) -> None:
-    required = schema.get("required", [])
-    if "const" in schema.get("properties", {}).get("type", {}):
-        schema["required"] = ["type", *(name for name in required if name != "type")]
 
 
 def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
@@ -141,11 +131,9 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
         definitions: Schema = _clean(raw.pop("$defs", {}))
         schema: Schema = _clean(raw)
         kind = message_type(message)
-        for each in (schema, *definitions.values()):
-            _require_type(each)
         if side is Side.CLIENT and kind == socket.implied_type:
-            schema["required"].remove("type")
-            schema["properties"]["type"]["default"] = kind
+            schema["required"].remove(TYPE)
+            schema["properties"][TYPE]["default"] = kind
         found.append(MessageSchema(names[message], kind, schema, definitions))
     return tuple(found)
 

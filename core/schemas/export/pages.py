@@ -81,20 +81,13 @@ MACHINES: Final[Mapping[str, Machine]] = {
 def pages() -> dict[str, str]:
     sent = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
     environment = templates()
+    functions = (definitions_of, table, codes, mermaid, ends_of_all, sizes)
+    rows = (code_rows, close_rows, event_rows, limit_rows)
+    environment.globals |= {function.__name__: function for function in (*functions, *rows)}
     environment.globals |= {
         "shared": [one for one in sent[0] if all(one in others for others in sent)],
-        "definitions_of": definitions_of,
         "sockets": SOCKETS,
         "fields": partial(_fields, definitions_of()),
-        "table": table,
-        "codes": codes,
-        "mermaid": mermaid,
-        "ends_of_all": ends_of_all,
-        "code_rows": _code_rows,
-        "close_rows": _close_rows,
-        "event_rows": _event_rows,
-        "limit_rows": _limit_rows,
-        "sizes": _sizes,
     }
     sockets = {socket.name: socket for socket in SOCKETS}
     written = {}
@@ -120,7 +113,7 @@ def codes(texts: Iterable[str]) -> str:
     return ", ".join(f"`{text}`" for text in texts)
 
 
-def _sizes(socket: Socket) -> str:
+def sizes(socket: Socket) -> str:
     first, other = (size // MIB for size in socket.limits_bytes)
     if first == other:
         return f"A message has at most {other} MiB"
@@ -208,7 +201,7 @@ def _json(value: Any) -> str:
 # --- machines ---
 
 
-def _event_rows(rows: Table) -> Iterator[Sequence[str]]:
+def event_rows(rows: Table) -> Iterator[Sequence[str]]:
     for row in rows:
         targets = "" if row.targets == SAME else ", ".join(row.targets.split())
         for event in row.events.split():
@@ -216,7 +209,7 @@ def _event_rows(rows: Table) -> Iterator[Sequence[str]]:
 
 
 # Any: a dataclass.
-def _limit_rows(limits: type[Any]) -> Iterator[Sequence[str]]:
+def limit_rows(limits: type[Any]) -> Iterator[Sequence[str]]:
     kinds = (kind for kind in limits.__mro__ if dataclasses.is_dataclass(kind))
     documented = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds)
     texts = dict(ATTRIBUTE.findall(documented))
@@ -228,7 +221,7 @@ def _limit_rows(limits: type[Any]) -> Iterator[Sequence[str]]:
 # --- codes ---
 
 
-def _code_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
+def code_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
     if socket is None:
         for use in USES:
             places = _places(use.errors), _places(use.warnings)
@@ -241,7 +234,7 @@ def _code_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
         yield f"`{use.code}`", words, closes, text_of(use)
 
 
-def _close_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
+def close_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
     after = {} if socket is None else closes_on(socket.name)
     for close, text in CLOSE_TEXTS.items():
         cells = () if socket is None else (codes(after[close]),)

@@ -33,8 +33,6 @@ ALL: Final = (*TURNS, *LIVE)
 
 @dataclass(frozen=True)
 class Socket:
-    """A socket and its messages."""
-
     name: str  # of its page and its channel
     title: str  # short
     client: Any  # union of the client's messages. Any: a union is no class.

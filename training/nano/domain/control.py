@@ -11,16 +11,12 @@ STOP = "stop"
 """The intent that interrupts a reply; it is answered only if nothing is spoken."""
 
 INTENTS = (
-    fixed(
-        STOP,
-        (
-            "(stop|wait|stop it|stop talking|be quiet|quiet|enough|hold on|stop now|no stop).",
-            "(|please|okay,|no,) (stop|be quiet|quiet|wait|stop talking|stop it) (|please|now).",
-            "(stop stop|wait wait|shut up|that's enough|hang on|wait a moment|wait a minute).",
-        ),
-        "Okay.",
-        weight=3.0,
-    ),
+    *fixed(f"""
+{STOP} 3: Okay.
+    (stop|wait|stop it|stop talking|be quiet|quiet|enough|hold on|stop now|no stop).
+    (|please|okay,|no,) (stop|be quiet|quiet|wait|stop talking|stop it) (|please|now).
+    (stop stop|wait wait|shut up|that's enough|hang on|wait a moment|wait a minute).
+"""),
     contextual(
         "go_on",
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 
@@ -66,10 +67,24 @@ class Intent:
     examples: tuple[str, ...] = ()
 
 
-def fixed(name: str, phrases: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
-    """Return an intent with random fixed replies."""
-    questions = _questions(name, phrases)
-    return Intent(name, questions, lambda _q, _c, random: random.choice(replies), weight)
+def fixed(table: str) -> list[Intent]:
+    """Return intents with fixed replies, one of which is drawn.
+
+    The first line of each is "name: reply / reply" or "name weight: reply / reply"; its phrases
+    follow in indented lines.
+    """
+    made = []
+    for entry in re.split(r"\n(?! )", table.strip()):
+        head, *phrases = entry.split("\n")
+        names, _, replies = head.partition(": ")
+        name, _, weight = names.partition(" ")
+        reply = partial(_draw_reply, replies.split(" / "))
+        made.append(Intent(name, _questions(name, phrases), reply, float(weight or 1)))
+    return made
+
+
+def _draw_reply(replies: Sequence[str], _q: Question, _c: Context, random: Random) -> str:
+    return random.choice(replies)
 
 
 def contextual(

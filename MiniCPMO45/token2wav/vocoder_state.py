@@ -172,14 +172,11 @@ class TailLayout:
 
 @dataclass(frozen=True)
 class StreamMemory:
-    """State of one stream; updated in place.
+    """State of one stream; updated in place."""
 
-    Attributes:
-        caches: keys and values, in the order of a stream's rings: of the estimator [steps * depth,
-            2, heads, slots, 2 * head_dim], and of the encoder's layers at 25/s [layers, 1, heads,
-            slots / 2, 2 * head_dim] and at 50/s [layers, 1, heads, slots, 2 * head_dim].
-    """
-
+    # Keys and values, in the order of a stream's rings: of the estimator [steps * depth, 2, heads,
+    # slots, 2 * head_dim], and of the encoder's layers at 25/s [layers, 1, heads, slots / 2, 2 *
+    # head_dim] and at 50/s [layers, 1, heads, slots, 2 * head_dim].
     caches: tuple[Tensor, ...]
     tails: Tensor
 

@@ -20,15 +20,11 @@ TEXT, CHUNK_END, TURN_END = 1.0, 1.0, 2.0
 
 @dataclass(frozen=True)
 class SpokenReply:
-    """A reply in a sequence.
+    """A reply in a sequence."""
 
-    Attributes:
-        text: the whole reply, even if it was interrupted.
-        units: positions of the spoken ids of each unit, including the end of the turn; a
-            turn-based reply is one unit.
-    """
-
-    text: str
+    text: str  # the whole reply, even if it was interrupted
+    # Positions of the spoken ids of each unit, including the end of the turn; a turn-based reply is
+    # one unit.
     units: tuple[Span, ...]
     has_ended: bool
     intent: str = ""
@@ -36,22 +32,17 @@ class SpokenReply:
 
 @dataclass
 class Layout:
-    """A sequence under construction.
-
-    Attributes:
-        weights: loss weight of each id; 0 for context.
-        units: first position of each unit's audio rows, in stream order.
-        transcript: token ids of the speech in the units.
-    """
+    """A sequence under construction."""
 
     tokenizer: MiniCPMOTokenizerFast
     ids: list[int] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)  # loss weight of each id; 0 for context
+    # First position of each unit's audio rows, in stream order.
     units: list[int] = field(default_factory=list)
     clips: list[Span] = field(default_factory=list)
     pictures: list[int] = field(default_factory=list)
     replies: list[SpokenReply] = field(default_factory=list)
-    transcript: list[int] = field(default_factory=list)
+    transcript: list[int] = field(default_factory=list)  # token ids of the speech in the units
 
     def __len__(self) -> int:
         return len(self.ids)

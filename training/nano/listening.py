@@ -30,22 +30,16 @@ TRANSCRIPTION_WEIGHT = 0.3  # of the CTC loss
 
 @dataclass(frozen=True)
 class Plan:
-    """Duration and batch size of the stage.
+    """Duration and batch size of the stage."""
 
-    Attributes:
-        clock: limits including earlier runs; those of this run do not change the schedule.
-        practice: share of the batches in which everything is typed.
-        stop_at: step to stop at, like an interruption; None for none.
-    """
-
-    clock: StageClock
+    clock: StageClock  # limits including earlier runs; those of this run do not change the schedule
     units: int = 1024
     processes: int = 0
     seed: int = 0
     peak_rate: float = PEAK_RATE
     longest: int = max(UNITS)
-    practice: float = PRACTICE_SHARE
-    stop_at: int | None = None
+    practice: float = PRACTICE_SHARE  # share of the batches in which everything is typed
+    stop_at: int | None = None  # step to stop at, like an interruption; None for none
 
 
 def train(

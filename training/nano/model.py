@@ -213,17 +213,13 @@ class NanoModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class SpokenUnits:
-    """One reply as input of the speech decoder.
-
-    Attributes:
-        ids: spoken ids of each unit, with `<|turn_eos|>` where the turn ends; a turn-based reply
-            is one unit.
-        hidden: states [n, width] of the ids of each unit.
-    """
+    """One reply as input of the speech decoder."""
 
     text: str
+    # Spoken ids of each unit, with `<|turn_eos|>` where the turn ends; a turn-based reply is one
+    # unit.
     ids: tuple[tuple[int, ...], ...]
-    hidden: tuple[Tensor, ...]
+    hidden: tuple[Tensor, ...]  # states [n, width] of the ids of each unit
     has_ended: bool
     is_duplex: bool
 

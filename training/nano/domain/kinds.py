@@ -11,17 +11,11 @@ from random import Random
 
 @dataclass(frozen=True)
 class Question:
-    """A question or statement of a user.
+    """A question or statement of a user."""
 
-    Attributes:
-        text: the spoken words, with punctuation for the voice.
-        intent: name of its intent.
-        slots: its arguments, such as the two numbers of a sum.
-    """
-
-    text: str
-    intent: str
-    slots: tuple[str, ...] = ()
+    text: str  # the spoken words, with punctuation for the voice
+    intent: str  # name of its intent
+    slots: tuple[str, ...] = ()  # its arguments, such as the two numbers of a sum
 
 
 @dataclass(frozen=True)
@@ -36,21 +30,15 @@ class Scene:
 
 @dataclass
 class Context:
-    """State of a conversation on which replies depend; unknown values are empty.
+    """State of a conversation on which replies depend; unknown values are empty."""
 
-    Attributes:
-        name: of the user.
-        last_reply: the latest reply.
-        unsaid: rest of an interrupted reply.
-    """
-
-    name: str = ""
+    name: str = ""  # of the user
     clock: str = ""
     day: str = ""
     date: str = ""
     scene: Scene | None = None
-    last_reply: str = ""
-    unsaid: str = ""
+    last_reply: str = ""  # the latest reply
+    unsaid: str = ""  # rest of an interrupted reply
 
 
 Reply = Callable[[Question, Context, Random], str]

@@ -109,20 +109,15 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Order:
-    """Options of a recording run.
+    """Options of a recording run."""
 
-    Attributes:
-        minutes: wall-clock time for questions, after the model's own voice.
-        held_out: use the voices for evaluation, and all questions.
-        foreign: sentences to record instead of questions; those similar to one are skipped.
-    """
-
-    minutes: float
+    minutes: float  # wall-clock time for questions, after the model's own voice
     processes: int
     seed: int
     engines: tuple[str, ...] = tuple(SHARES)
     has_own_voice: bool = True
-    held_out: bool = False
+    held_out: bool = False  # use the voices for evaluation, and all questions
+    # Sentences to record instead of questions; those similar to one are skipped.
     foreign: tuple[str, ...] = ()
 
 

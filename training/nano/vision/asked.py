@@ -52,13 +52,9 @@ class PicturedConversations(Conversations):
 
 
 class SeeingModel(NanoModel):
-    """A model that encodes painted pictures, where `NanoModel` embeds their captions.
+    """A model that encodes painted pictures, where `NanoModel` embeds their captions."""
 
-    Attributes:
-        newest: rows [P, 64, width] of the pictures of the last pass, and their targets, int64
-            [P, 4].
-    """
-
+    # Rows [P, 64, width] of the pictures of the last pass, and their targets, int64 [P, 4].
     newest: tuple[Tensor, Tensor]
 
     def __init__(

@@ -61,35 +61,25 @@ FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a stage.
-
-    Attributes:
-        out: folder of `FILE`, from which a stage resumes.
-        batch: pictures of the served size per step.
-    """
+    """Settings of a stage."""
 
     stencils: Path
-    out: Path
+    out: Path  # folder of `FILE`, from which a stage resumes
     clock: StageClock
     device: torch.device
-    batch: int = 192
+    batch: int = 192  # pictures of the served size per step
     rate: float = 1e-3
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pictures of one size with their labels.
-
-    Attributes:
-        pictures: float32 [B, 3, H, W] in 0..1.
-        whole: width and height of the pictures of which these are windows.
-    """
+    """Pictures of one size with their labels."""
 
     labels: Labels
     placing: Placing
-    pictures: Tensor
-    whole: tuple[int, int]
+    pictures: Tensor  # float32 [B, 3, H, W] in 0..1
+    whole: tuple[int, int]  # width and height of the pictures of which these are windows
 
 
 class Teaching(nn.Module):

@@ -40,15 +40,10 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, eq=False)
 class Stencils:
-    """Masks on one device.
+    """Masks on one device."""
 
-    Attributes:
-        masks: float32 [S, 96, 96] between 0 and 1.
-        kinds: int64 [S]: index of the shape, or the number of shapes plus the digit.
-    """
-
-    masks: Tensor
-    kinds: Tensor
+    masks: Tensor  # float32 [S, 96, 96] between 0 and 1
+    kinds: Tensor  # int64 [S]: index of the shape, or the number of shapes plus the digit
 
     @classmethod
     def load(cls, path: Path, device: torch.device, *, held_out: bool = False) -> Stencils:

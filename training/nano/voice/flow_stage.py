@@ -45,35 +45,24 @@ FILE = "flow.pt"
 
 @dataclass(frozen=True, eq=False)
 class FlowBatch:
-    """Rows of padded utterances and crops.
-
-    Attributes:
-        place: index of each code in its utterance, int64 [B, n].
-        length: codes of the utterance of each code, int64 [B, n].
-        count: codes of that utterance that count in the loss, int64 [B, n]; those without their
-            look-ahead do not.
-    """
+    """Rows of padded utterances and crops."""
 
     codes: Tensor
     mel: Tensor
-    place: Tensor
-    length: Tensor
+    place: Tensor  # index of each code in its utterance, int64 [B, n]
+    length: Tensor  # codes of the utterance of each code, int64 [B, n]
+    # Codes of that utterance that count in the loss, int64 [B, n]; those without their look-ahead
+    # do not.
     count: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class FlowDraws:
-    """Random values of a step.
+    """Random values of a step."""
 
-    Attributes:
-        noise: initial noise including the prompt, float32 [B, 2P + 2n, 80].
-        times: ODE times, distributed like the schedule of serving, float32 [B].
-        has_condition: float32 [B], 0 for unconditional rows (classifier-free guidance).
-    """
-
-    noise: Tensor
-    times: Tensor
-    has_condition: Tensor
+    noise: Tensor  # initial noise including the prompt, float32 [B, 2P + 2n, 80]
+    times: Tensor  # ODE times, distributed like the schedule of serving, float32 [B]
+    has_condition: Tensor  # float32 [B], 0 for unconditional rows (classifier-free guidance)
 
     @classmethod
     def draw(cls, size: int, n_frames: int, n_bins: int, generator: torch.Generator) -> FlowDraws:

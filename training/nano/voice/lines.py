@@ -43,20 +43,14 @@ class Spoken:
 
 @dataclass
 class Line:
-    """One sequence of the speech decoder, and the sequence of the language model it depends on.
+    """One sequence of the speech decoder, and the sequence of the language model it depends on."""
 
-    Attributes:
-        context: token ids of the language model.
-        hidden: its states [len(context), width]; None if not computed yet.
-        labels: target code of each row, or `NO_LABEL`.
-        states: position in `context` whose state a row receives, or `NO_STATE`.
-    """
-
-    context: list[int]
-    hidden: Tensor | None = None
+    context: list[int]  # token ids of the language model
+    hidden: Tensor | None = None  # its states [len(context), width]; None if not computed yet
     ids: list[int] = field(default_factory=list)
     is_code: list[bool] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)  # target code of each row, or `NO_LABEL`
+    # Position in `context` whose state a row receives, or `NO_STATE`.
     states: list[int] = field(default_factory=list)
 
     def add_text(self, span: Span, markers: Sequence[int]) -> None:

@@ -46,19 +46,14 @@ class Phone:
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A spoken text.
-
-    Attributes:
-        wave: float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
-        codes: speech codes of `wave`, n / 960 of them.
-        f0_hz: fundamental per mel frame, 0 where unvoiced, float32 [n / 480].
-        word_codes: first code of each word of `text.split()`, counted from the end of the lead.
-    """
+    """A spoken text."""
 
     text: str
+    # Float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
     wave: NDArray[np.float32]
-    codes: tuple[int, ...]
-    f0_hz: NDArray[np.float32]
+    codes: tuple[int, ...]  # speech codes of `wave`, n / 960 of them
+    f0_hz: NDArray[np.float32]  # fundamental per mel frame, 0 where unvoiced, float32 [n / 480]
+    # First code of each word of `text.split()`, counted from the end of the lead.
     word_codes: tuple[int, ...]
 
     @property

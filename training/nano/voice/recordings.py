@@ -39,23 +39,16 @@ TEXTS_PER_JOB = 200
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Concatenated utterances.
-
-    Attributes:
-        word_codes: first code of each word of a text, counted from the end of the lead.
-        starts: first code of each utterance, with its end in the next entry, int64 [U + 1].
-        wave: int16 [C * 960] at 24 kHz.
-        f0_hz: float32 [C * 2], 0 where unvoiced.
-        mel: log mel, float16 [C * 2, 80].
-    """
+    """Concatenated utterances."""
 
     texts: tuple[str, ...]
+    # First code of each word of a text, counted from the end of the lead.
     word_codes: tuple[tuple[int, ...], ...]
-    starts: Tensor
+    starts: Tensor  # first code of each utterance, with its end in the next entry, int64 [U + 1]
     codes: Tensor
-    wave: Tensor
-    f0_hz: Tensor
-    mel: Tensor
+    wave: Tensor  # int16 [C * 960] at 24 kHz
+    f0_hz: Tensor  # float32 [C * 2], 0 where unvoiced
+    mel: Tensor  # log mel, float16 [C * 2, 80]
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -87,7 +87,7 @@ def train(
         generator.manual_seed(seed)
         torch.manual_seed(seed)
         with fast(device):
-            predicted = model(batch, model.encode_audio(batch, Augmenter(generator)))
+            predicted = model(batch, Augmenter(generator))
             ctc = model.transcription_loss(batch, predicted.hidden)
         optimizer.step(predicted.loss + TRANSCRIPTION_WEIGHT * ctc, tick)
         average.update(tick.step)

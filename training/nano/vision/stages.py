@@ -186,7 +186,7 @@ def learn_questions(
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
         with fast(setting.device):
-            predicted = seeing(batch, seeing.encode_audio(batch, augment))
+            predicted = seeing(batch, augment)
         rows, wanted = seeing.newest
         apart = words.apart(rows, wanted)
         optimizer.step(predicted.loss + 0.3 * apart, tick)

@@ -11,7 +11,6 @@ from training.nano.inputs import InputError
 from training.nano.user_voices.make import (
     HELD_OUT,
     SHARES,
-    Inputs,
     Order,
     draw_voice,
     folders,
@@ -62,7 +61,7 @@ def test_engine_that_cannot_speak_is_refused_before_recording(
     monkeypatch.setenv("PATH", str(tmp_path))
     order = Order(0.0, 1, 0, engines, held_out=held_out)
     with pytest.raises(InputError, match=named):
-        record(Inputs(), tmp_path / "bank", order)
+        record(tmp_path / "bank", order)
     assert not (tmp_path / "bank").exists()
 
 

@@ -49,7 +49,7 @@ def test_exported_checkpoint_loads_and_committed_files_are_small(
 
 
 def test_shipped_weights_survive_restore_and_export(tmp_path: Path) -> None:
-    restore(SHIPPED, tmp_path)
+    restore(tmp_path, SHIPPED)
     shipped = {n: t for path in SHIPPED.glob("*.safetensors") for n, t in load_file(path).items()}
     apart = {
         name: tensor
@@ -73,7 +73,7 @@ def test_shipped_vocoder_has_the_sizes_of_the_recipe() -> None:
 def test_mix_interpolates_weights(tmp_path: Path) -> None:
     for name, value in (("before.pt", 1.0), ("after.pt", 2.0)):
         torch.save({"a": torch.full((2,), value).half()}, tmp_path / name)
-    mix(tmp_path / "before.pt", tmp_path / "after.pt", 0.75, tmp_path / "mixed.pt")
+    mix(tmp_path / "before.pt", tmp_path / "after.pt", tmp_path / "mixed.pt", 0.75)
     mixed = torch.load(tmp_path / "mixed.pt", weights_only=True)
     assert mixed["a"].dtype == torch.float16
     assert mixed["a"].tolist() == [1.75, 1.75]

@@ -21,7 +21,7 @@ from training.nano.inputs import fetch, fetch_pico
 from training.nano.model import NanoModel
 from training.nano.optimizing import allow_tf32
 from training.nano.ranks import Ranks
-from training.nano.user_voices.make import SHARES, Inputs, Order, folders
+from training.nano.user_voices.make import SHARES, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
 from training.nano.voice.stage_clock import StageClock
@@ -74,8 +74,9 @@ def record(
 ) -> None:
     """Record questions in many voices, and replies in the model's own voice."""
     texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
-    order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
-    record_bank(Inputs(pico, kokoro, styles), out, order)
+    names = tuple(engines.split(","))
+    order = Order(minutes, processes, seed, names, own_voice, held_out, texts, pico, kokoro, styles)
+    record_bank(out, order)
 
 
 @app.command()
@@ -153,24 +154,8 @@ def export_(
         write_shard(out, torch.load(encoder, map_location="cpu", weights_only=True))
 
 
-@app.command("restore")
-def restore_(
-    out: Out,
-    checkpoint: Annotated[Path, typer.Option(help="Output of `export`.")] = Path("assets/nano"),
-) -> None:
-    """Extract the weights of an exported checkpoint, from which the stages can resume."""
-    restore(checkpoint, out)
-
-
-@app.command("mix")
-def mix_(
-    earlier: Annotated[Path, typer.Option(help="Weights of a stage.")],
-    later: Annotated[Path, typer.Option(help="Weights trained from them.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
-) -> None:
-    """Interpolate weights before and after a training, against forgetting."""
-    mix(earlier, later, share, out)
+app.command()(restore)
+app.command()(mix)
 
 
 @app.command("everything")

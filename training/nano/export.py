@@ -9,8 +9,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -140,11 +142,12 @@ def write_card(folder: Path) -> None:
 LISTENING_SHARD, TTS_SHARD, VISION_SHARD, _ = SHARDS
 
 
-def restore(checkpoint: Path, out: Path) -> None:
-    """Write the weights of a checkpoint in the format of the stages, which can then resume.
-
-    Optimizer states, classifiers and discriminators are not in a checkpoint.
-    """
+def restore(
+    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    checkpoint: Annotated[Path, typer.Option(help="Output of `export`.")] = Path("assets/nano"),
+) -> None:
+    """Extract the weights of an exported checkpoint, from which the stages can resume."""
+    # Optimizer states, classifiers and discriminators are not in a checkpoint.
     out.mkdir(parents=True, exist_ok=True)
     for shard, file in ((LISTENING_SHARD, LISTENING_FILE), (VISION_SHARD, VISION_FILE)):
         save(load_file(checkpoint / shard), out / file)
@@ -157,7 +160,12 @@ def restore(checkpoint: Path, out: Path) -> None:
         shutil.copy2(checkpoint / VOICE_FOLDER / file, out / file)
 
 
-def mix(earlier: Path, later: Path, share: float, out: Path) -> None:
-    """Write the interpolation of weights before and after a training, against forgetting."""
+def mix(
+    earlier: Annotated[Path, typer.Option(help="Weights of a stage.")],
+    later: Annotated[Path, typer.Option(help="Weights trained from them.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
+) -> None:
+    """Interpolate weights before and after a training, against forgetting."""
     before, after = (torch.load(p, map_location="cpu", weights_only=True) for p in (earlier, later))
     save({name: before[name].float().lerp(after[name].float(), share) for name in before}, out)

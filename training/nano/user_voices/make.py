@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,15 +99,6 @@ SPLIT = 0.15  # of the questions are spoken in two parts, with a possible pause
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Folder of the package `py_nanotts`, and Kokoro's model and voices; None if not used."""
-
-    pico: Path | None = None
-    kokoro: Path | None = None
-    styles: Path | None = None
-
-
-@dataclass(frozen=True)
 class Order:
     """Options of a recording run."""
 
@@ -119,20 +110,21 @@ class Order:
     held_out: bool = False  # use the voices for evaluation, and all questions
     # Sentences to record instead of questions; those similar to one are skipped.
     foreign: tuple[str, ...] = ()
+    pico: Path | None = None  # folder of the package `py_nanotts`
+    kokoro: Path | None = None  # its model
+    styles: Path | None = None  # its voices
 
 
-def record(inputs: Inputs, out: Path, order: Order) -> None:
+def record(out: Path, order: Order) -> None:
     """Record a bank in `out`, a folder for each process; raises as `require_engines`."""
-    require_engines(inputs, order)
+    require_engines(order)
     with ProcessPoolExecutor(order.processes) as pool:
-        jobs = [
-            pool.submit(_record, inputs, out, number, order) for number in range(order.processes)
-        ]
+        jobs = [pool.submit(_record, out, number, order) for number in range(order.processes)]
         for job in tqdm(as_completed(jobs), total=len(jobs), desc="recording", unit="process"):
             job.result()
 
 
-def require_engines(inputs: Inputs, order: Order) -> None:
+def require_engines(order: Order) -> None:
     """Check that every engine of an order can speak.
 
     Raises:
@@ -142,9 +134,9 @@ def require_engines(inputs: Inputs, order: Order) -> None:
     for name in order.engines:
         if name not in known:
             raise InputError(f"The engine {name!r} has no such voices; {', '.join(known)} have.")
-        if name == "kokoro" and (inputs.kokoro is None or inputs.styles is None):
+        if name == "kokoro" and (order.kokoro is None or order.styles is None):
             raise InputError("The engine kokoro needs its model and its voices.")
-        if name == "pico" and inputs.pico is None:
+        if name == "pico" and order.pico is None:
             raise InputError("The engine pico needs the folder of its package.")
         program = PROGRAMS.get(name)
         if program is not None and shutil.which(program) is None:
@@ -176,10 +168,10 @@ def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterato
         yield random.choice(random.choice(asked[name]))
 
 
-def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
+def _record(out: Path, number: int, order: Order) -> None:
     random = Random(f"{order.seed}/{number}")
     hibari = Hibari()
-    engines = _engines(inputs, hibari, order.engines)
+    engines = _engines(order, hibari)
     writer = BankWriter(out / f"{number:02d}")
     spent = dict.fromkeys(engines, 0.0)
     own = reply_texts()[number :: order.processes] if order.has_own_voice else []
@@ -245,10 +237,10 @@ def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
     return [" ".join(words[:at]).rstrip(",.?!"), " ".join(words[at:])]
 
 
-def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, Engine]:
+def _engines(order: Order, hibari: Hibari) -> dict[str, Engine]:
     made: dict[str, Engine] = {"hibari": hibari, "flite": Flite(), "espeak": Espeak()}
-    if inputs.pico is not None and "pico" in names:
-        made["pico"] = Pico(inputs.pico)
-    if inputs.kokoro is not None and inputs.styles is not None:
-        made["kokoro"] = Kokoro(inputs.kokoro, styles_of(inputs.styles), hibari)
-    return {name: made[name] for name in names}
+    if order.pico is not None and "pico" in order.engines:
+        made["pico"] = Pico(order.pico)
+    if order.kokoro is not None and order.styles is not None:
+        made["kokoro"] = Kokoro(order.kokoro, styles_of(order.styles), hibari)
+    return {name: made[name] for name in order.engines}

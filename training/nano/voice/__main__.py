@@ -24,13 +24,7 @@ Minutes = Annotated[float, typer.Option(help="Minutes at most.")]
 Batch = Annotated[int, typer.Option(help="Rows or segments per step.")]
 
 
-@app.command()
-def texts(
-    downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-) -> None:
-    """Choose the texts of the target voice."""
-    stages.fetch_texts(downloads, out)
+app.command("texts")(stages.fetch_texts)
 
 
 @app.command()

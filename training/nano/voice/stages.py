@@ -9,8 +9,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import torch
+import typer
 
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
@@ -53,15 +55,14 @@ CHATTERBOT = Package(
 HELD_OUT_IN = 40  # one of so many texts is held out
 
 
-def fetch_texts(downloads: Path, path: Path) -> None:
-    """Fetch the collections of everyday sentences and choose the texts of the target voice.
-
-    Raises:
-        InputError: a registry cannot be reached, or a file is not the pinned one.
-    """
+def fetch_texts(
+    downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+) -> None:
+    """Choose the texts of the target voice."""
     downloads.mkdir(parents=True, exist_ok=True)
     chitchat, chatterbot = (fetch_package(each, downloads) for each in (CHITCHAT, CHATTERBOT))
-    choose_texts(chitchat, chatterbot, path)
+    choose_texts(chitchat, chatterbot, out)
 
 
 def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -55,36 +55,49 @@ class Intent:
     examples: tuple[str, ...] = ()
 
 
-def fixed(table: str) -> list[Intent]:
-    """Return intents with fixed replies, one of which is drawn.
+def entries(table: str) -> Iterator[tuple[str, float, list[str], list[str]]]:
+    """Yield name, weight, texts and phrases of each intent of a table.
 
-    The first line of each is "name: reply / reply" or "name weight: reply / reply"; its phrases
-    follow in indented lines.
+    Its first line is "name: text / text" or "name weight: text / text"; its phrases follow in
+    indented lines.
     """
-    made = []
     for entry in re.split(r"\n(?! )", table.strip()):
         head, *phrases = entry.split("\n")
-        names, _, replies = head.partition(": ")
+        names, _, texts = head.partition(":")
         name, _, weight = names.partition(" ")
-        reply = partial(_draw_reply, replies.split(" / "))
-        made.append(Intent(name, _questions(name, phrases), reply, float(weight or 1)))
-    return made
+        yield name, float(weight or 1), texts.strip().split(" / ") if texts else [], phrases
+
+
+def fixed(table: str) -> list[Intent]:
+    """Return intents, of whose fixed replies, the texts of the table, one is drawn."""
+    return [
+        Intent(name, _questions(name, phrases), partial(_draw_reply, replies), weight)
+        for name, weight, replies, phrases in entries(table)
+    ]
+
+
+def contextual(table: str, **replies: Callable[[Context], str]) -> list[Intent]:
+    """Return intents whose replies depend on the context only; the texts are examples."""
+    return [
+        Intent(
+            name,
+            _questions(name, phrases),
+            partial(_reply_in_context, replies[name]),
+            weight,
+            tuple(examples),
+        )
+        for name, weight, examples, phrases in entries(table)
+    ]
 
 
 def _draw_reply(replies: Sequence[str], _q: Question, _c: Context, random: Random) -> str:
     return random.choice(replies)
 
 
-def contextual(
-    name: str,
-    phrases: Sequence[str],
-    reply: Callable[[Context], str],
-    weight: float = 1.0,
-    *examples: str,
-) -> Intent:
-    """Return an intent whose reply depends on the context only."""
-    questions = _questions(name, phrases)
-    return Intent(name, questions, lambda _q, context, _r: reply(context), weight, examples)
+def _reply_in_context(
+    reply: Callable[[Context], str], _q: Question, context: Context, _r: Random
+) -> str:
+    return reply(context)
 
 
 def slotted(

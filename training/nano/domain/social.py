@@ -155,20 +155,18 @@ _MEMORY = (
         4.0,
         "My name is Anna.",
     ),
-    contextual(
-        "whats_my_name",
-        (
-            "(what is|what's|what was) my name (|again)?",
-            "do you (|still) (know|remember) my name?",
-            "can you remember my name?",
-            "(who am i|what am i called|have you forgotten my name)?",
-            "(|please|can you|could you) (tell me|say) my name.",
-        ),
-        lambda context: (
+    *contextual(
+        """
+whats_my_name 3: What is my name?
+    (what is|what's|what was) my name (|again)?
+    do you (|still) (know|remember) my name?
+    can you remember my name?
+    (who am i|what am i called|have you forgotten my name)?
+    (|please|can you|could you) (tell me|say) my name.
+""",
+        whats_my_name=lambda context: (
             f"Your name is {context.name}." if context.name else "I do not know your name yet."
         ),
-        3.0,
-        "What is my name?",
     ),
 )
 

@@ -27,7 +27,7 @@ from MiniCPMO45.token2wav.voices import (
     voice_key,
 )
 from tests.model.toy import Toy
-from training.nano.voice.export import write_fixed_voice
+from training.nano.export import write_fixed_voice
 
 RATE_HZ = 16_000
 

@@ -14,10 +14,9 @@ from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from tests.source_tree import ROOT
 from tests.training.conftest import Nano
-from training.nano.export import export, mix, restore
+from training.nano.export import VOICE_FOLDER, export, mix, restore, speech_decoder_tensors
 from training.nano.listening import FILE
 from training.nano.vision.stages import FILE as VISION_FILE
-from training.nano.voice.export import VOICE_FOLDER, speech_decoder_tensors
 from training.nano.voice.sizes import vocoder_config
 
 SHIPPED = ROOT / "assets" / "nano"

@@ -10,9 +10,9 @@ import torch
 from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
 from tests.training.voice_recordings import FILE_NAME, recordings
 from training.nano import shapes
+from training.nano.export import SHARPNESS, speech_decoder_tensors
 from training.nano.model import SpokenUnits
 from training.nano.voice.alphabet import CODES_USED
-from training.nano.voice.export import SHARPNESS, speech_decoder_tensors
 from training.nano.voice.lines import NO_STATE, LineWriter, Spoken
 from training.nano.voice.stage_clock import StageClock
 from training.nano.voice.tts_stage import (

@@ -16,8 +16,8 @@ from tests.source_tree import ROOT
 from tests.training.conftest import Nano
 from training.nano.export import VOICE_FOLDER, export, mix, restore, speech_decoder_tensors
 from training.nano.listening import FILE
+from training.nano.shapes import vocoder_config
 from training.nano.vision.stages import FILE as VISION_FILE
-from training.nano.voice.sizes import vocoder_config
 
 SHIPPED = ROOT / "assets" / "nano"
 LARGEST_FILE_BYTES = 16_000_000

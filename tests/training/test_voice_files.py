@@ -14,11 +14,11 @@ from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.voices import VoiceLibrary, read_fixed_voice
 from tests.training.voice_recordings import recordings
 from training.nano.export import write_voice_assets
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import CODES_USED
 from training.nano.voice.flow_stage import train_flow
 from training.nano.voice.hift_stage import train_fundamental, train_hift
-from training.nano.voice.recordings import Recordings
-from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
+from training.nano.voice.recordings import PROMPT_CODES, Recordings
 from training.nano.voice.stage_clock import StageClock
 
 N_STEPS = 2

@@ -34,7 +34,6 @@ from training.nano.vision.stages import FILE as VISION_FILE
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, fixed_voice
-from training.nano.voice.sizes import vocoder_sizes
 from training.nano.voice.stage_clock import save
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
@@ -106,7 +105,7 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
     for name in (FLOW_FILE, HIFT_FILE):
         tensors = torch.load(weights / name, map_location="cpu", weights_only=True)
         torch.save({key: value.half() for key, value in tensors.items()}, target / name)
-    sizes = vocoder_sizes()
+    sizes = shapes.vocoder_sizes()
     write_json(target / "config.json", sizes)
     text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
     (target / "flow.yaml").write_text(text, encoding="utf8")

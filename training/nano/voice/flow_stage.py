@@ -15,11 +15,11 @@ from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
 from training.nano.voice.pronunciation import LEAD_CODES
 from training.nano.voice.recordings import Recordings, fixed_voice
-from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import (
     Average,
     ReplayedStep,

@@ -19,6 +19,7 @@ from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from training.nano.bank import INT16_PEAK
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.discriminators import (
     Discriminators,
@@ -30,7 +31,6 @@ from training.nano.voice.discriminators import (
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.recordings import Recordings, fixed_voice
-from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import (
     Average,
     ReplayedStep,

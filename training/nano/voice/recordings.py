@@ -31,7 +31,6 @@ from training.nano.voice.pronunciation import (
     UnspeakableTextError,
     Utterance,
 )
-from training.nano.voice.sizes import PROMPT_CODES
 
 SAMPLES_PER_CODE = TIMING.samples_per_code
 TEXTS_PER_JOB = 200
@@ -123,6 +122,7 @@ def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:
     return spoken
 
 
+PROMPT_CODES = 50  # of the fixed voice, like the history in the caches
 PROMPT_TEXT = "I am glad that you are here, and I like to talk with you."
 
 

@@ -152,12 +152,7 @@ class _Graph:
     weights: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def node(
-        self,
-        kind: str,
-        inputs: list[str],
-        name: str,
-        output: str | None = None,
-        **attributes: Any,
+        self, kind: str, inputs: list[str], name: str, output: str | None = None, **attributes: Any
     ) -> str:
         output = output or f"{name}_output_0"
         self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))

@@ -337,11 +337,7 @@ class ChunkBatch:
     """
 
     def __init__(
-        self,
-        config: Token2WavConfig,
-        shape: ChunkShape,
-        schedule: FlowSchedule,
-        dtype: torch.dtype,
+        self, config: Token2WavConfig, shape: ChunkShape, schedule: FlowSchedule, dtype: torch.dtype
     ) -> None:
         """Allocate the inputs on the schedule's device; keys and values are of `dtype`."""
         self.shape, self.schedule = shape, schedule

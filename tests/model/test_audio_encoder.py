@@ -192,9 +192,7 @@ def test_fused_weights_receive_gradients(toy: ToyEncoder) -> None:
     torch.testing.assert_close(frames[0], served, atol=1e-5, rtol=0)
 
 
-def test_dropped_streams_free_their_memory(
-    toy: ToyEncoder,
-) -> None:
+def test_dropped_streams_free_their_memory(toy: ToyEncoder) -> None:
     caches = [new_audio_cache(CONFIG) for _ in range(2)]
     toy.frames.embed_streams([EncodeStream(_mel(102), cache, is_first=True) for cache in caches])
     watched = [weakref.ref(cache.kv) for cache in caches]
@@ -346,9 +344,7 @@ def test_cloned_cache_is_independent(toy: ToyEncoder, n_units: int) -> None:
     assert torch.equal(copy.kv, kept)
 
 
-def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(
-    toy: ToyEncoder,
-) -> None:
+def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(toy: ToyEncoder) -> None:
     cache = new_audio_cache(CONFIG)
     assert cache.kv.nbytes == 0
     _run(toy, _units(_mel(2902)), cache)

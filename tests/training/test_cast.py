@@ -8,14 +8,7 @@ from random import Random
 import pytest
 
 from training.nano.inputs import InputError
-from training.nano.user_voices.make import (
-    HELD_OUT,
-    SHARES,
-    Order,
-    draw_voice,
-    folders,
-    record,
-)
+from training.nano.user_voices.make import HELD_OUT, SHARES, Order, draw_voice, folders, record
 
 DRAWS = 2000
 

@@ -15,21 +15,11 @@ from MiniCPMO45.kernels.attention import rotated_heads
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import CausalLM, Norms, Projector
-from MiniCPMO45.processing.mel import (
-    FIRST_PAD_SAMPLES,
-    FIRST_UNIT_SAMPLES,
-    POOL_STEP,
-    UNIT_SAMPLES,
-)
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, POOL_STEP, UNIT_SAMPLES
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch
-from training.nano.hearing import (
-    ROWS_PER_UNIT,
-    clip_frames,
-    stream_frames,
-    stream_mels,
-)
+from training.nano.hearing import ROWS_PER_UNIT, clip_frames, stream_frames, stream_mels
 
 
 @dataclass(frozen=True, eq=False)

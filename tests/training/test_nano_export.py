@@ -1,4 +1,4 @@
-"""Export, restoration and interpolation of checkpoints."""
+"""Export, restoration and interpolation of checkpoints, and the model card."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from core.nano_assets import verify
+from core.processors.backend import read_card
+from core.schemas.worker import ModelKind
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, write_shard
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from tests.source_tree import ROOT
 from tests.training.conftest import Nano
-from training.nano.export import VOICE_FOLDER, export, mix, restore, speech_decoder_tensors
+from training.nano.domain.catalogue import intents, words_of
+from training.nano.export import (
+    VOICE_FOLDER,
+    export,
+    mix,
+    restore,
+    speech_decoder_tensors,
+    write_card,
+)
 from training.nano.listening import FILE
 from training.nano.shapes import vocoder_config
 from training.nano.vision.stages import FILE as VISION_FILE
@@ -76,3 +87,15 @@ def test_mix_interpolates_weights(tmp_path: Path) -> None:
     mixed = torch.load(tmp_path / "mixed.pt", weights_only=True)
     assert mixed["a"].dtype == torch.float16
     assert mixed["a"].tolist() == [1.75, 1.75]
+
+
+def test_card_is_readable_and_suggests_known_questions(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf8")
+    write_card(tmp_path)
+    verify(tmp_path)
+    card = read_card(tmp_path)
+    assert card.kind is ModelKind.NANO
+    assert "demonstration" in card.name
+    asked = {tuple(words_of(q.text)) for each in intents().values() for q in each.questions}
+    assert [text for text in card.try_saying if tuple(words_of(text)) not in asked] == []
+    assert "MIT" in (tmp_path / "NOTICE").read_text(encoding="utf8")

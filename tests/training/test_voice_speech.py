@@ -186,13 +186,12 @@ def test_labels_index_the_used_codes(lines: Lines) -> None:
 
 @pytest.mark.learning
 def test_training_step_changes_the_decoder_and_its_file_loads(lines: Lines, tmp_path: Path) -> None:
-    trained = train_tts(lines, lines, CONFIG, tmp_path, StageClock(1))
+    train_tts(lines, lines, CONFIG, tmp_path, StageClock(1))
     tensors = {name.removeprefix("tts."): t for name, t in speech_decoder_tensors(tmp_path).items()}
     exported = MiniCPMTTS(CONFIG.tts_config)
     exported.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     gain = torch.load(tmp_path / FILE, weights_only=True)[GAIN].float()
     assert torch.allclose(exported.state_dict()[GAIN], SHARPNESS * gain, rtol=1e-2)
-    assert torch.allclose(trained.state_dict()[GAIN], gain, rtol=1e-2)
     assert (tmp_path / FILE).stat().st_size < 16 * 2**20
 
 

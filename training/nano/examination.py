@@ -111,14 +111,10 @@ class Tally:
 
     def _count_decisions(self, example: Example, guessed: list[int]) -> None:
         tokens, layout = self._tokens, example.layout
+        decisions = {tokens.listen: "listens", tokens.turn_eos: "gives way"}
         for start in layout.units:
             at = start + ROWS_PER_UNIT
             if layout.weights[at] == 0:
                 continue
-            wanted, is_right = layout.ids[at], guessed[at] == layout.ids[at]
-            if wanted == tokens.listen:
-                self._book("listens", is_right)
-            elif wanted == tokens.turn_eos:
-                self._book("gives way", is_right)
-            else:
-                self._book("speaks", is_right)
+            wanted = layout.ids[at]
+            self._book(decisions.get(wanted, "speaks"), guessed[at] == wanted)

@@ -135,7 +135,7 @@ def flow_loss(
 
 def train_flow(
     recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 32, seed: int = 0
-) -> Flow:
+) -> None:
     """Train, or resume training, and write `flow.pt`."""
     torch.manual_seed(seed)
     device = recordings.codes.device
@@ -172,5 +172,3 @@ def train_flow(
         tick.show(cfm=matching, mu=distance)
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
-    flow.load_state_dict(average.state_dict())
-    return flow.eval()

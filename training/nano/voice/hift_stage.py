@@ -227,7 +227,7 @@ def train_hift(
     discriminators_from: float = DISCRIMINATORS_FROM,
     f0_steps: int = 4_000,
     seed: int = 0,
-) -> HiFT:
+) -> None:
     """Train, or resume training, and write `hift.pt` and the discriminators.
 
     The flow is used as soon as its weights are in the folder. `discriminators_from` is the share of
@@ -269,8 +269,6 @@ def train_hift(
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
             save(discriminators.state_dict(), folder / DISCRIMINATORS_FILE)
-    hift.load_state_dict(average.state_dict())
-    return hift.eval()
 
 
 def _init_excitation(hift: HiFT) -> None:

@@ -243,7 +243,7 @@ def train_tts(
     *,
     batch_rows: int = 16_384,
     seed: int = 0,
-) -> MiniCPMTTS:
+) -> None:
     """Train, or resume training, and write `tts.pt`."""
     torch.manual_seed(seed)
     device = lines.ids.device
@@ -269,7 +269,6 @@ def train_tts(
             averaged.load_state_dict(tensors)
             nats, share = evaluate(averaged.to(device), held_out, table, shape)
             tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} top-1 accuracy")
-    return averaged.eval()
 
 
 @torch.no_grad()

@@ -107,10 +107,8 @@ class Bank:
         """Draw an engine, then one of its recordings of an intent.
 
         Engines are weighted by the geometric mean of their share and their number of recordings,
-        so that rare voices are oversampled but not memorised.
-
-        Raises:
-            UnrecordedError: the intent was never recorded.
+        so that rare voices are oversampled but not memorised. Raises `UnrecordedError` for an
+        intent that was never recorded.
         """
         if intent not in self._questions:
             missing = ", ".join(sorted(intents().keys() - self._questions.keys()))

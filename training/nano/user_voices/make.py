@@ -125,11 +125,7 @@ def record(out: Path, order: Order) -> None:
 
 
 def require_engines(order: Order) -> None:
-    """Check that every engine of an order can speak.
-
-    Raises:
-        InputError: an engine is unknown, not installed, or has no voices for evaluation.
-    """
+    """Raise `InputError` if an engine is unknown, not installed, or lacks the voices ordered."""
     known = HELD_OUT if order.held_out else SHARES
     for name in order.engines:
         if name not in known:

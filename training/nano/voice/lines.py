@@ -77,11 +77,7 @@ class LineWriter:
         self._config = config
 
     def duplex(self, spoken: Spoken) -> Line:
-        """Return a turn in units of one second.
-
-        Raises:
-            UnfitTextError: the speech does not fit the units.
-        """
+        """Return a turn in units of one second; raises `UnfitTextError` if it is too long."""
         texts = split_reply(spoken.text)
         context = DuplexLayout(self._tokenizer)
         context.begin("", 0)
@@ -104,11 +100,7 @@ class LineWriter:
         return line
 
     def from_conversation(self, units: SpokenUnits, spoken: Spoken) -> Line:
-        """Return a completed reply of a conversation.
-
-        Raises:
-            UnfitTextError: the speech does not fit the units.
-        """
+        """Return a completed reply of a conversation; raises as `duplex`."""
         assert units.has_ended and units.text == spoken.text
         ends = [0, *accumulate(len(ids) for ids in units.ids)]
         line = Line([token for ids in units.ids for token in ids], torch.cat(units.hidden))
@@ -156,11 +148,7 @@ class LineWriter:
 def fit(spoken: Spoken, words_per_unit: Sequence[int]) -> list[int]:
     """Delay words to the start of their unit, with silence before them.
 
-    Returns:
-        Codes of all units: 25 of each but the last.
-
-    Raises:
-        UnfitTextError: there are more than 25 per unit.
+    Returns the codes of all units, 25 of each but the last; raises `UnfitTextError` for more.
     """
     due = [unit for unit, count in enumerate(words_per_unit) for _ in range(count)]
     if len(due) != len(spoken.word_codes):

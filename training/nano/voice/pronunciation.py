@@ -85,9 +85,8 @@ class Pronouncer:
     def speak(self, text: str) -> Utterance:
         """Speak a text, sentence by sentence.
 
-        Raises:
-            UnspeakableTextError: the text is empty, a sentence is too long, or words cannot be
-                matched with its pronunciation.
+        Raises `UnspeakableTextError` if the text is empty, a sentence is too long, or words cannot
+        be matched with its pronunciation.
         """
         parts = self._voice.split_sentences(text)
         if not parts:
@@ -249,11 +248,7 @@ def _add_pause(phones: list[Phone], start_s: float, stop_s: float, loud_s: NDArr
 
 
 def first_code(phones: list[Phone], places: list[int], symbol: int) -> int:
-    """Return the first code of a word.
-
-    Raises:
-        UnspeakableTextError: no phone of the word has a code.
-    """
+    """Return the first code of a word; raises `UnspeakableTextError` if no phone of it has one."""
     for at, phone in enumerate(phones):
         if phone.symbol and phone.place >= symbol and at in places:
             return places.index(at)

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import wave
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,37 +30,21 @@ MARGIN_WINDOWS = 3
 MARGIN_SAMPLES = MARGIN_WINDOWS * WINDOW_SAMPLES  # of `trimmed`
 
 
-class Engine(Protocol):
-    """A speech synthesizer; the generator varies speed and pitch."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Return trimmed float32 samples at 16 kHz."""
-        ...
+# Speaks a text with a voice, varying speed and pitch at random: trimmed float32 samples at 16 kHz.
+Engine = Callable[[str, str, Random], Samples]
+FILE = "{file}"  # in a command, the WAV file to be written
 
 
-class Espeak:
+def espeak(text: str, voice: str, random: Random) -> Samples:
     """eSpeak NG: rule-based, many accents and variants."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        return _spoken(
-            [
-                *("espeak-ng", "-v", voice, "-s", str(random.randint(120, 190))),
-                *("-p", str(random.randint(25, 75)), "-w", "{file}", text),
-            ]
-        )
+    options = f"-v {voice} -s {random.randint(120, 190)} -p {random.randint(25, 75)}"
+    return _spoken(["espeak-ng", *options.split(), "-w", FILE, text])
 
 
-class Flite:
+def flite(text: str, voice: str, random: Random) -> Samples:
     """CMU Flite: recorded and statistical voices."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        stretch = random.uniform(0.85, 1.3)
-        return _spoken(
-            [
-                *("flite", "-voice", voice, "--setf", f"duration_stretch={stretch:.2f}"),
-                *("-t", text, "-o", "{file}"),
-            ]
-        )
+    options = f"-voice {voice} --setf duration_stretch={random.uniform(0.85, 1.3):.2f}"
+    return _spoken(["flite", *options.split(), "-t", text, "-o", FILE])
 
 
 class Pico:
@@ -181,9 +165,9 @@ def _resampled(samples: Samples, rate_hz: int) -> Samples:
 
 
 def _spoken(command: list[str]) -> Samples:
-    """Run a program that writes the WAV file "{file}"."""
+    """Run a program that writes `FILE`."""
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
-        filled = [file.name if part == "{file}" else part for part in command]
+        filled = [file.name if part == FILE else part for part in command]
         subprocess.run(filled, check=True, timeout=TIMEOUT_S, capture_output=True)
         with wave.open(file.name) as spoken:
             rate_hz = spoken.getframerate()

@@ -25,7 +25,7 @@ from training.nano.domain.catalogue import (
 from training.nano.domain.foreign import endless_foreign
 from training.nano.domain.kinds import Question
 from training.nano.inputs import InputError
-from training.nano.user_voices.engines import Engine, Espeak, Flite, Hibari, Kokoro, Pico, styles_of
+from training.nano.user_voices.engines import Engine, Hibari, Kokoro, Pico, espeak, flite, styles_of
 
 HELD_OUT = {
     "kokoro": ("af_bella", "af_sky", "am_michael", "am_puck", "bf_emma", "bm_george"),
@@ -209,13 +209,13 @@ def _add(
     if random.random() < SPLIT and len(question.text.split()) > 1:
         parts = _in_two(question.text, random, complete)
     if len(parts) == 1:
-        samples = engine.speak(question.text, voice, random)
+        samples = engine(question.text, voice, random)
         writer.add(question, f"{name}:{voice}", samples)
         return
     state = random.getstate()
-    first = engine.speak(parts[0] + ",", voice, random)
+    first = engine(parts[0] + ",", voice, random)
     random.setstate(state)  # speak both parts with the same settings
-    second = engine.speak(parts[1], voice, random)
+    second = engine(parts[1], voice, random)
     writer.add(question, f"{name}:{voice}", np.concatenate((first, second)), cut=len(first))
 
 
@@ -234,9 +234,9 @@ def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
 
 
 def _engines(order: Order, hibari: Hibari) -> dict[str, Engine]:
-    made: dict[str, Engine] = {"hibari": hibari, "flite": Flite(), "espeak": Espeak()}
+    made: dict[str, Engine] = {"hibari": hibari.speak, "flite": flite, "espeak": espeak}
     if order.pico is not None and "pico" in order.engines:
-        made["pico"] = Pico(order.pico)
+        made["pico"] = Pico(order.pico).speak
     if order.kokoro is not None and order.styles is not None:
-        made["kokoro"] = Kokoro(order.kokoro, styles_of(order.styles), hibari)
+        made["kokoro"] = Kokoro(order.kokoro, styles_of(order.styles), hibari).speak
     return {name: made[name] for name in order.engines}

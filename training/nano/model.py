@@ -191,9 +191,7 @@ class SpokenUnits:
     """One reply as input of the speech decoder."""
 
     text: str
-    # Spoken ids of each unit, with `<|turn_eos|>` where the turn ends; a turn-based reply is one
-    # unit.
-    ids: tuple[tuple[int, ...], ...]
+    ids: tuple[tuple[int, ...], ...]  # spoken ids of each unit, with `<|turn_eos|>` at the end
     hidden: tuple[Tensor, ...]  # states [n, width] of the ids of each unit
     has_ended: bool
     is_duplex: bool

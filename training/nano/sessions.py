@@ -54,11 +54,9 @@ class Example:
     """A training sequence with its audio."""
 
     layout: Layout
-    # Float32 samples of the units with the padding of the first; empty without units.
-    stream: Samples
+    stream: Samples  # of the units, with the padding of the first; empty without units
     clips: list[Samples]
-    # Token ids of the caption of every picture; empty for pictures without meaning.
-    caption: list[int]
+    caption: list[int]  # token ids for every picture; empty for pictures without meaning
     has_blocked_clips: bool = True  # clips are encoded in attention blocks of a second
 
 

@@ -108,8 +108,7 @@ class Order:
     engines: tuple[str, ...] = tuple(SHARES)
     has_own_voice: bool = True
     held_out: bool = False  # use the voices for evaluation, and all questions
-    # Sentences to record instead of questions; those similar to one are skipped.
-    foreign: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()  # recorded instead of questions, if similar to none
     pico: Path | None = None  # folder of the package `py_nanotts`
     kokoro: Path | None = None  # its model
     styles: Path | None = None  # its voices

@@ -54,8 +54,7 @@ class PicturedConversations(Conversations):
 class SeeingModel(NanoModel):
     """A model that encodes painted pictures, where `NanoModel` embeds their captions."""
 
-    # Rows [P, 64, width] of the pictures of the last pass, and their targets, int64 [P, 4].
-    newest: tuple[Tensor, Tensor]
+    newest: tuple[Tensor, Tensor]  # rows [P, 64, width] of the last pass; targets, int64 [P, 4]
 
     def __init__(
         self,

@@ -69,8 +69,7 @@ class Placing:
 
     centres: Tensor  # float32 [B, 5, 2], x and y
     radii: Tensor  # float32 [B, 5], half a stencil's side; 0 for absent things
-    # Float32 [B, 4], left, top, right, bottom of the card; outside the picture if absent.
-    panels: Tensor
+    panels: Tensor  # float32 [B, 4], left, top, right, bottom; outside the picture if absent
 
     def nearest(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the thing nearest to each point of a grid, in radii: int64 [B, h, w]."""

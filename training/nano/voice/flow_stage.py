@@ -51,9 +51,7 @@ class FlowBatch:
     mel: Tensor
     place: Tensor  # index of each code in its utterance, int64 [B, n]
     length: Tensor  # codes of the utterance of each code, int64 [B, n]
-    # Codes of that utterance that count in the loss, int64 [B, n]; those without their look-ahead
-    # do not.
-    count: Tensor
+    count: Tensor  # those of them with their look-ahead, which count in the loss, int64 [B, n]
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,8 +50,7 @@ class Line:
     ids: list[int] = field(default_factory=list)
     is_code: list[bool] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)  # target code of each row, or `NO_LABEL`
-    # Position in `context` whose state a row receives, or `NO_STATE`.
-    states: list[int] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)  # position in `context`, or `NO_STATE`
 
     def add_text(self, span: Span, markers: Sequence[int]) -> None:
         """Append a span of the context, then markers."""

@@ -49,12 +49,10 @@ class Utterance:
     """A spoken text."""
 
     text: str
-    # Float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
-    wave: NDArray[np.float32]
+    wave: NDArray[np.float32]  # [n] at 24 kHz, n a multiple of 960; `LEAD_CODES` are silent
     codes: tuple[int, ...]  # speech codes of `wave`, n / 960 of them
     f0_hz: NDArray[np.float32]  # fundamental per mel frame, 0 where unvoiced, float32 [n / 480]
-    # First code of each word of `text.split()`, counted from the end of the lead.
-    word_codes: tuple[int, ...]
+    word_codes: tuple[int, ...]  # first code of each word of `text.split()`, after the lead
 
     @property
     def spoken(self) -> tuple[int, ...]:

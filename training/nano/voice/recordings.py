@@ -41,8 +41,7 @@ class Recordings:
     """Concatenated utterances."""
 
     texts: tuple[str, ...]
-    # First code of each word of a text, counted from the end of the lead.
-    word_codes: tuple[tuple[int, ...], ...]
+    word_codes: tuple[tuple[int, ...], ...]  # first code of each word, counted after the lead
     starts: Tensor  # first code of each utterance, with its end in the next entry, int64 [U + 1]
     codes: Tensor
     wave: Tensor  # int16 [C * 960] at 24 kHz

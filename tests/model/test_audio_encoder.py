@@ -355,14 +355,6 @@ def test_a_cache_grows_to_the_last_position_and_is_freed_with_its_stream(toy: To
     assert storage() is None
 
 
-def test_preallocated_cache_is_not_reallocated(toy: ToyEncoder) -> None:
-    cache = new_audio_cache(CONFIG)
-    cache.reserve(CONFIG.max_source_positions)
-    storage = cache.kv
-    _run(toy, _units(_mel(502)), cache)
-    assert cache.kv is storage
-
-
 @torch.no_grad()
 def test_convolutions_are_products_on_a_card() -> None:
     torch.manual_seed(0)

@@ -15,7 +15,6 @@ from MiniCPMO45.loading.whisper_shard import write_shard
 from training.nano import everything, listening, shapes
 from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.domain.catalogue import reply_texts
-from training.nano.examination import examine
 from training.nano.export import export, mix, restore
 from training.nano.inputs import fetch, fetch_pico
 from training.nano.model import NanoModel
@@ -127,7 +126,7 @@ def examine_(
         raise typer.BadParameter(f"{out} holds no {listening.FILE}")
     side = out / listening.SIDE_FOLDER
     place = torch.device(device)
-    found = examine(
+    found = listening.examine(
         model.to(place).eval(), folders(bank), side, batches=batches, seed=seed, device=place
     )
     for name, share in found.items():

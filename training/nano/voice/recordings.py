@@ -77,15 +77,14 @@ class Recordings:
         )
 
 
-def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
+def record(texts: Sequence[str], path: Path) -> None:
     """Speak texts with the target voice on all cores and write one `.npz` file.
 
     Texts that cannot be spoken word by word are skipped.
     """
     jobs = [texts[at : at + TEXTS_PER_JOB] for at in range(0, len(texts), TEXTS_PER_JOB)]
-    seeds = range(seed, seed + len(jobs))
     with ProcessPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        done = pool.map(_speak_all, jobs, seeds)
+        done = pool.map(_speak_all, jobs, range(len(jobs)))
         spoken = [each for some in tqdm(done, "voice", len(jobs)) for each in some]
     write(spoken, path)
 

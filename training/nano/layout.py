@@ -20,8 +20,6 @@ TEXT, CHUNK_END, TURN_END = 1.0, 1.0, 2.0
 
 @dataclass(frozen=True)
 class SpokenReply:
-    """A reply in a sequence."""
-
     text: str  # the whole reply, even if it was interrupted
     units: tuple[Span, ...]  # positions of each unit's ids and end of turn; one if turn-based
     has_ended: bool
@@ -30,8 +28,6 @@ class SpokenReply:
 
 @dataclass
 class Layout:
-    """A sequence under construction."""
-
     tokenizer: MiniCPMOTokenizerFast
     ids: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)  # loss weight of each id; 0 for context

@@ -40,8 +40,6 @@ TRANSCRIPTION_WEIGHT = 0.3  # of the CTC loss
 
 @dataclass(frozen=True)
 class Plan:
-    """Duration and batch size of the stage."""
-
     clock: StageClock  # limits including earlier runs; those of this run do not change the schedule
     units: int = 1024
     processes: int = 0

@@ -11,8 +11,6 @@ from random import Random
 
 @dataclass(frozen=True)
 class Question:
-    """A question or statement of a user."""
-
     text: str  # the spoken words, with punctuation for the voice
     intent: str  # name of its intent
     slots: tuple[str, ...] = ()  # its arguments, such as the two numbers of a sum

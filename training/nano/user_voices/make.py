@@ -100,8 +100,6 @@ SPLIT = 0.15  # of the questions are spoken in two parts, with a possible pause
 
 @dataclass(frozen=True)
 class Order:
-    """Options of a recording run."""
-
     minutes: float  # wall-clock time for questions, after the model's own voice
     processes: int
     seed: int

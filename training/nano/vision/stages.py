@@ -61,8 +61,6 @@ FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a stage."""
-
     stencils: Path
     out: Path  # folder of `FILE`, from which a stage resumes
     clock: StageClock

@@ -40,8 +40,6 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, eq=False)
 class Stencils:
-    """Masks on one device."""
-
     masks: Tensor  # float32 [S, 96, 96] between 0 and 1
     kinds: Tensor  # int64 [S]: index of the shape, or the number of shapes plus the digit
 

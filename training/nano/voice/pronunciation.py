@@ -46,8 +46,6 @@ class Phone:
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A spoken text."""
-
     text: str
     wave: NDArray[np.float32]  # [n] at 24 kHz, n a multiple of 960; `LEAD_CODES` are silent
     codes: tuple[int, ...]  # speech codes of `wave`, n / 960 of them

@@ -24,8 +24,6 @@ AVERAGE_DECAY = 0.999
 
 @dataclass(frozen=True)
 class Tick:
-    """One step of a stage."""
-
     step: int
     progress: float  # completed share of the stage, 0 to 1
     is_save_due: bool  # this is the last step, or the last save was two minutes ago

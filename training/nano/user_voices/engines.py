@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from training.nano.bank import INT16_PEAK, Samples
@@ -132,13 +133,16 @@ class Kokoro:
 
     def _opened(self) -> Any:
         if self._session is None:
-            import onnxruntime
-
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 3
-            self._session = onnxruntime.InferenceSession(str(self.model), options)
+            self._session = one_thread_session(str(self.model))
         return self._session
+
+
+def one_thread_session(model: str | bytes) -> Any:
+    """Open an ONNX model, a file or its bytes, on one thread of the CPU and without warnings."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def trimmed(samples: Samples) -> Samples:

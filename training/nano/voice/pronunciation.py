@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
 from MiniCPMO45.configuration_minicpmo import TIMING
+from training.nano.user_voices.engines import one_thread_session
 from training.nano.voice.alphabet import PHONEMES, SILENCE, code_of, pitch_class
 
 DURATIONS = "/Cast_32_output_0"  # the graph's tensor of phoneme durations, int64 [L]
@@ -63,13 +63,8 @@ class UnspeakableTextError(ValueError):
 
 class Pronouncer:
     def __init__(self, seed: int = 0) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
         graph = with_durations(Path(self._voice.model_path).read_bytes())
-        self._session = onnxruntime.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"]
-        )
+        self._session = one_thread_session(graph)
         self._random = np.random.default_rng(seed)
 
     @cached_property

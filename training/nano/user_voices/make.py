@@ -14,7 +14,7 @@ from subprocess import SubprocessError
 import numpy as np
 from tqdm import tqdm
 
-from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter
+from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter, Samples
 from training.nano.domain.catalogue import (
     by_slots,
     intents,
@@ -185,7 +185,8 @@ def _record(out: Path, number: int, order: Order) -> None:
         began = time.monotonic()
         voice = draw_voice(name, random, held_out=order.held_out)
         try:
-            _add(writer, engines[name], name, voice, question, random, complete)
+            samples, cut = _spoken(engines[name], voice, question.text, random, complete)
+            writer.add(question, f"{name}:{voice}", samples, cut)
         except ENGINE_FAILURES as error:  # on one text; continue with the next
             print(f"{name}:{voice} cannot say {question.text!r}: {error}", flush=True)
             spent[name] += 5.0
@@ -193,27 +194,20 @@ def _record(out: Path, number: int, order: Order) -> None:
     writer.close()
 
 
-def _add(
-    writer: BankWriter,
-    engine: Engine,
-    name: str,
-    voice: str,
-    question: Question,
-    random: Random,
-    complete: set[str],
-) -> None:
-    parts = [question.text]
-    if random.random() < SPLIT and len(question.text.split()) > 1:
-        parts = _in_two(question.text, random, complete)
+def _spoken(
+    engine: Engine, voice: str, text: str, random: Random, complete: set[str]
+) -> tuple[Samples, int]:
+    """Speak a question; return its samples, and where a pause may be inserted, or 0."""
+    parts = [text]
+    if random.random() < SPLIT and len(text.split()) > 1:
+        parts = _in_two(text, random, complete)
     if len(parts) == 1:
-        samples = engine(question.text, voice, random)
-        writer.add(question, f"{name}:{voice}", samples)
-        return
+        return engine(text, voice, random), 0
     state = random.getstate()
     first = engine(parts[0] + ",", voice, random)
     random.setstate(state)  # speak both parts with the same settings
     second = engine(parts[1], voice, random)
-    writer.add(question, f"{name}:{voice}", np.concatenate((first, second)), cut=len(first))
+    return np.concatenate((first, second)), len(first)
 
 
 def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:

@@ -141,16 +141,10 @@ class TailLayout:
     def of(cls, config: Token2WavConfig, n_steps: int) -> TailLayout:
         estimator, width = config.flow.estimator, config.flow.encoder.output_size
         held = OVERLAP_FRAMES * config.hift.samples_per_frame
+        blocks = (n_steps, estimator.depth, CONVOLUTIONS, GUIDANCE_ROWS)
         return cls(
             {
-                "convolution": (
-                    n_steps,
-                    estimator.depth,
-                    CONVOLUTIONS,
-                    GUIDANCE_ROWS,
-                    CONV_KERNEL - 1,
-                    estimator.hidden_size,
-                ),
+                "convolution": (*blocks, CONV_KERNEL - 1, estimator.hidden_size),
                 "lookahead": (LOOKAHEAD_TAIL, width),
                 "upsample": (UPSAMPLE_TAIL, width),
                 "mel": (OVERLAP_FRAMES, config.hift.in_channels),

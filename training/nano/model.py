@@ -203,13 +203,6 @@ def spoken_units(model: NanoModel, batch: Batch) -> Iterator[SpokenUnits]:
     is_duplex = batch.stream.shape[1] > 0
     for row, replies in enumerate(batch.replies):
         for reply in replies:
-            yield SpokenUnits(
-                reply.text,
-                tuple(
-                    tuple(int(token) for token in batch.ids[row, start:stop])
-                    for start, stop in reply.units
-                ),
-                tuple(hidden[row, start:stop] for start, stop in reply.units),
-                reply.has_ended,
-                is_duplex,
-            )
+            ids = tuple(tuple(batch.ids[row, slice(*span)].tolist()) for span in reply.units)
+            states = tuple(hidden[row, slice(*span)] for span in reply.units)
+            yield SpokenUnits(reply.text, ids, states, reply.has_ended, is_duplex)

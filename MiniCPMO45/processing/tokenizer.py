@@ -210,7 +210,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def token_id(self, token: str) -> int | None:
         return self.backend_tokenizer.token_to_id(token)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], **options: bool) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """Render messages of plain text with the checkpoint's chat template and its options.
 
         Raises:

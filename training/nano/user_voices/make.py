@@ -47,15 +47,7 @@ _ABROAD = (
 ).split()
 _FLITE = ("slt", "awb", "kal", "kal16")
 _PICO = ("en-US", "en-GB")
-_ACCENTS = (
-    "en-us",
-    "en-gb",
-    "en-gb-x-rp",
-    "en-gb-x-gbclan",
-    "en-gb-x-gbcwmd",
-    "en-us-nyc",
-    "en-029",
-)
+_ACCENTS = "en-us en-gb en-gb-x-rp en-gb-x-gbclan en-gb-x-gbcwmd en-us-nyc en-029".split()
 _VARIANTS = (
     "m1 m2 m3 m4 m5 m6 m7 m8 f1 f2 f3 f5 linda steph belinda alicia edward2 max michael adam john"
     " travis Gene Andy aunty klatt2 klatt4 anika"

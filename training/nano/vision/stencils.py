@@ -26,14 +26,9 @@ HELD_OUT_FONTS = (
 ).split()
 """Fonts for evaluation."""
 FONT_PATTERNS = (
-    "dejavu/DejaVu*.ttf",
-    "liberation/Liberation*.ttf",
-    "noto/NotoSans-*.ttf",
-    "noto/NotoSerif-*.ttf",
-    "noto/NotoSansMono-*.ttf",
-    "noto/NotoSansDisplay-*.ttf",
-    "noto/NotoSerifDisplay-*.ttf",
-)
+    "dejavu/DejaVu*.ttf liberation/Liberation*.ttf noto/NotoSans-*.ttf noto/NotoSerif-*.ttf"
+    " noto/NotoSansMono-*.ttf noto/NotoSansDisplay-*.ttf noto/NotoSerifDisplay-*.ttf"
+).split()
 
 Points = Sequence[tuple[float, float]]
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.model.audio_encoder import AudioEncoder
-from MiniCPMO45.model.transformer import DenseAttention
 from MiniCPMO45.processing import mel
 
 UNIT_FRAMES = mel.UNIT_SAMPLES // mel.HOP_SAMPLES
@@ -122,7 +121,5 @@ def _convolved(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
 
 
 def _encoded(encoder: AudioEncoder, rows: Tensor) -> Tensor:
-    rows = rows + encoder.embed_positions.weight[: rows.shape[1]]
-    unit = torch.arange(rows.shape[1], device=rows.device) // ENCODER_FRAMES_PER_SECOND
-    mask = unit[None, :] <= unit[:, None]
-    return encoder.transform(rows, DenseAttention(encoder.heads, mask))
+    batch = encoder.clip_batch(mel.CONV_STRIDE * rows.shape[1], None, ENCODER_FRAMES_PER_SECOND)
+    return encoder.transform(rows + encoder.embed_positions(batch.positions), batch.attention)

@@ -191,10 +191,7 @@ class AudioCache:
 
 
 def new_audio_cache(
-    config: AudioConfig,
-    *,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    config: AudioConfig, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> AudioCache:
     """Return an empty cache, which grows on demand up to the encoder's positions."""
     heads = config.encoder_attention_heads

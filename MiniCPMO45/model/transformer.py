@@ -20,13 +20,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
 from MiniCPMO45.kernels.dense_attention import attend_dense
 from MiniCPMO45.kernels.device import runs_kernels
-from MiniCPMO45.kernels.products import (
-    Embedding,
-    JoinedWeight,
-    Linear,
-    multiply,
-    rms_norm,
-)
+from MiniCPMO45.kernels.products import Embedding, JoinedWeight, Linear, multiply, rms_norm
 from MiniCPMO45.kernels.stream_norms import gated_norm
 
 Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys

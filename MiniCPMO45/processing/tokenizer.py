@@ -210,27 +210,15 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def token_id(self, token: str) -> int | None:
         return self.backend_tokenizer.token_to_id(token)
 
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = False,
-        enable_thinking: bool = False,
-        use_tts_template: bool = False,
-    ) -> str:
-        """Render messages of plain text with the checkpoint's chat template.
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """Render messages of plain text with the checkpoint's chat template and its options.
 
         Raises:
             TokenizerError: there is no template, or rendering failed.
         """
+        rows = [dict(message) for message in messages]
         try:
-            text = self.apply_chat_template(
-                [dict(message) for message in messages],
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                enable_thinking=enable_thinking,
-                use_tts_template=use_tts_template,
-            )
+            text = self.apply_chat_template(rows, tokenize=False, **options)
         except (TemplateError, ValueError) as error:
             raise TokenizerError(f"the chat template failed: {error}") from error
         assert isinstance(text, str)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import re
 import wave
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 from tqdm import tqdm
 
@@ -83,6 +81,7 @@ PROJECTION_SPREAD = 4.0  # makes code digits of all three values common
 SPEAKER_HIDDEN_SIZE = 64
 VARIANCE_FLOOR = 1e-6
 
+Floats = NDArray[np.float32]
 BLOCK = re.compile(r"^(blocks\.\d+)\.")
 
 TINY_TOKENIZER = SpeechTokenizerConfig(width=64, n_blocks=2)
@@ -97,96 +96,81 @@ def write_speech_tokenizer_onnx(
     """
     with torch.device("meta"):
         shapes = expected_shapes(SpeechTokenizer(config))
-    graph = _Graph(np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    nodes: list[NodeProto] = []
+    weights: dict[str, Floats] = {}
     published = {ours: theirs for theirs, ours in NAMED_WEIGHTS.items()}
+
+    def add_node(kind: str, place: str, *inputs: str) -> None:
+        name = f"{place}/{kind}"
+        nodes.append(helper.make_node(kind, ["feats", *inputs], [f"{name}_output_0"], name=name))
+
     for name, shape in shapes.items():
         module, _, leaf = name.removeprefix("encoder.").rpartition(".")
         inner = module.replace(".mlp.", ".mlp/mlp.").replace(".attn.", ".attn/")
         place = "/" + BLOCK.sub(r"\1/", inner)
         if module.endswith("_ln"):
             if leaf == "weight":
-                scale = graph.constant(f"{module}.weight", np.ones(shape, np.float32))
-                shift = graph.draw(f"{module}.bias", shape, shape[0])
-                norm = "LayerNormalization"
-                graph.node(norm, ["feats", scale, shift], f"{place}/{norm}")
+                scale, shift = f"{module}.weight", f"{module}.bias"
+                weights[scale] = np.ones(shape, np.float32)
+                weights[shift] = _drawn(random, shape, shape[0])
+                add_node("LayerNormalization", place, scale, shift)
             continue
         is_matrix = len(shape) == 2
-        own_name = f"onnx::MatMul_{len(graph.weights)}" if is_matrix else f"{module}.{leaf}"
+        own_name = f"onnx::MatMul_{len(weights)}" if is_matrix else f"{module}.{leaf}"
         weight = published.get(name, own_name)
-        kind = {1: "Add", 2: "MatMul", 3: "Conv"}[len(shape)]
         fan_in = math.prod(shape[1:]) if len(shape) > 1 else shape[0]
-        graph.draw(weight, shape[::-1] if is_matrix else shape, fan_in)
-        graph.node(kind, ["feats", weight], f"{place}/{kind}")
-    graph.weights["onnx::MatMul_2536"] *= np.float32(PROJECTION_SPREAD)
-    inputs = [helper.make_tensor_value_info("feats", TensorProto.FLOAT, [1, config.n_mels, "T"])]
-    graph.write(path, inputs, [1, "codes", config.code_digits])
+        weights[weight] = _drawn(random, shape[::-1] if is_matrix else shape, fan_in)
+        add_node({1: "Add", 2: "MatMul", 3: "Conv"}[len(shape)], place, weight)
+    weights["onnx::MatMul_2536"] *= np.float32(PROJECTION_SPREAD)
+    last, described = nodes[-1].output[0], helper.make_tensor_value_info
+    feats = described("feats", TensorProto.FLOAT, [1, config.n_mels, "T"])
+    codes = described(last, TensorProto.FLOAT, [1, "codes", config.code_digits])
+    graph = helper.make_graph(nodes, path.stem, [feats], [codes])
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    _write_onnx(path, model, weights)
+
+
+# With statistics pooling.
+CAMPPLUS = f"""
+<ir_version: {IR_VERSION}, opset_import: ["": {OPSET}]>
+campplus (float[1, T, {FBANK_BINS}] input) => (float[1, {SPEAKER_SIZE}] output) {{
+    projected = MatMul(input, head)
+    hidden = Tanh(projected)
+    mean = ReduceMean<axes = [1], keepdims = 1>(hidden)
+    centred = Sub(hidden, mean)
+    squares = Mul(centred, centred)
+    variance = ReduceMean<axes = [1], keepdims = 1>(squares)
+    raised = Add(variance, floor)
+    deviation = Sqrt(raised)
+    pooled = Concat<axis = 2>(mean, deviation)
+    flat = Flatten<axis = 1>(pooled)
+    output = MatMul(flat, dense)
+}}
+"""
 
 
 def write_campplus_onnx(path: Path, seed: int) -> None:
-    """Write a speaker encoder, `input` [1, T, 80] to `output` [1, 192], with statistics pooling."""
-    graph = _Graph(np.random.default_rng(seed))
-    hidden = graph.matmul("/head/MatMul", "input", (FBANK_BINS, SPEAKER_HIDDEN_SIZE), "head")
-    hidden = graph.node("Tanh", [hidden], "/head/Tanh")
-    mean = graph.node("ReduceMean", [hidden], "/stats/ReduceMean", axes=[1], keepdims=1)
-    centred = graph.node("Sub", [hidden, mean], "/stats/Sub")
-    squares = graph.node("Mul", [centred, centred], "/stats/Mul")
-    variance = graph.node("ReduceMean", [squares], "/stats/ReduceMean_1", axes=[1], keepdims=1)
-    floor = graph.constant("floor", np.full(1, VARIANCE_FLOOR, np.float32))
-    deviation = graph.node(
-        "Sqrt", [graph.node("Add", [variance, floor], "/stats/Add")], "/stats/Sqrt"
-    )
-    pooled = graph.node("Concat", [mean, deviation], "/stats/Concat", axis=2)  # [1, 1, 128]
-    pooled = graph.node("Flatten", [pooled], "/stats/Flatten", axis=1)  # [1, 128]
-    shape = (2 * SPEAKER_HIDDEN_SIZE, SPEAKER_SIZE)
-    graph.matmul("/dense/MatMul", pooled, shape, "dense", output="output")
-    inputs = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, "T", FBANK_BINS])]
-    graph.write(path, inputs, [1, SPEAKER_SIZE])
+    """Write a speaker encoder, `input` [1, T, 80] to `output` [1, 192]."""
+    random, hidden = np.random.default_rng(seed), SPEAKER_HIDDEN_SIZE
+    weights = {
+        "head": _drawn(random, (FBANK_BINS, hidden), FBANK_BINS),
+        "floor": np.full(1, VARIANCE_FLOOR, np.float32),
+        "dense": _drawn(random, (2 * hidden, SPEAKER_SIZE), 2 * hidden),
+    }
+    _write_onnx(path, onnx.parser.parse_model(CAMPPLUS), weights)
 
 
-@dataclass
-class _Graph:
-    """An ONNX graph under construction; methods return the name of the output."""
+def _drawn(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Floats:
+    return (random.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32)
 
-    random: np.random.Generator
-    nodes: list[NodeProto] = field(default_factory=list)
-    weights: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
-    def node(
-        self,
-        kind: str,
-        inputs: list[str],
-        name: str,
-        output: str | None = None,
-        **attributes: Any,
-    ) -> str:
-        output = output or f"{name}_output_0"
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
-        return output
-
-    def constant(self, name: str, values: NDArray[np.float32]) -> str:
-        self.weights[name] = values
-        return name
-
-    def draw(self, name: str, shape: tuple[int, ...], fan_in: int) -> str:
-        values = self.random.standard_normal(shape) / np.sqrt(fan_in)
-        return self.constant(name, values.astype(np.float32))
-
-    def matmul(
-        self, name: str, x: str, shape: tuple[int, int], weight: str, output: str | None = None
-    ) -> str:
-        return self.node("MatMul", [x, self.draw(weight, shape, shape[0])], name, output)
-
-    def write(
-        self, path: Path, inputs: list[onnx.ValueInfoProto], output_shape: list[int | str]
-    ) -> None:
-        last = self.nodes[-1].output[0]
-        outputs = [helper.make_tensor_value_info(last, TensorProto.FLOAT, output_shape)]
-        tensors = [numpy_helper.from_array(value, name) for name, value in self.weights.items()]
-        graph = helper.make_graph(self.nodes, path.stem, inputs, outputs, tensors)
-        opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-        onnx.checker.check_model(model)
-        path.write_bytes(model.SerializeToString(deterministic=True))
+def _write_onnx(path: Path, model: ModelProto, weights: dict[str, Floats]) -> None:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    model.graph.initializer.extend(tensors)
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 VOICE_FILE = Path("assets", "system_ref_audio.wav")

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from MiniCPMO45.kernels.stream_memory import StreamCache, attend, store_entries
-from MiniCPMO45.kernels.stream_norms import (
-    gated_norm,
-    norm_heads,
-    norm_mish_unfold,
-)
+from MiniCPMO45.kernels.stream_norms import gated_norm, norm_heads, norm_mish_unfold
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     GUIDANCE_ROWS,

@@ -141,16 +141,10 @@ class TailLayout:
     def of(cls, config: Token2WavConfig, n_steps: int) -> TailLayout:
         estimator, width = config.flow.estimator, config.flow.encoder.output_size
         held = OVERLAP_FRAMES * config.hift.samples_per_frame
+        blocks = (n_steps, estimator.depth, CONVOLUTIONS, GUIDANCE_ROWS)
         return cls(
             {
-                "convolution": (
-                    n_steps,
-                    estimator.depth,
-                    CONVOLUTIONS,
-                    GUIDANCE_ROWS,
-                    CONV_KERNEL - 1,
-                    estimator.hidden_size,
-                ),
+                "convolution": (*blocks, CONV_KERNEL - 1, estimator.hidden_size),
                 "lookahead": (LOOKAHEAD_TAIL, width),
                 "upsample": (UPSAMPLE_TAIL, width),
                 "mel": (OVERLAP_FRAMES, config.hift.in_channels),
@@ -172,14 +166,11 @@ class TailLayout:
 
 @dataclass(frozen=True)
 class StreamMemory:
-    """State of one stream; updated in place.
+    """State of one stream; updated in place."""
 
-    Attributes:
-        caches: keys and values, in the order of a stream's rings: of the estimator [steps * depth,
-            2, heads, slots, 2 * head_dim], and of the encoder's layers at 25/s [layers, 1, heads,
-            slots / 2, 2 * head_dim] and at 50/s [layers, 1, heads, slots, 2 * head_dim].
-    """
-
+    # Keys and values, in the order of a stream's rings: of the estimator [steps * depth, 2, heads,
+    # slots, 2 * head_dim], and of the encoder's layers at 25/s [layers, 1, heads, slots / 2, 2 *
+    # head_dim] and at 50/s [layers, 1, heads, slots, 2 * head_dim].
     caches: tuple[Tensor, ...]
     tails: Tensor
 
@@ -340,11 +331,7 @@ class ChunkBatch:
     """
 
     def __init__(
-        self,
-        config: Token2WavConfig,
-        shape: ChunkShape,
-        schedule: FlowSchedule,
-        dtype: torch.dtype,
+        self, config: Token2WavConfig, shape: ChunkShape, schedule: FlowSchedule, dtype: torch.dtype
     ) -> None:
         """Allocate the inputs on the schedule's device; keys and values are of `dtype`."""
         self.shape, self.schedule = shape, schedule

@@ -20,10 +20,10 @@ from training.nano.inputs import InputError, fetch
 from training.nano.user_voices.engines import (
     SAMPLE_RATE_HZ,
     Engine,
-    Espeak,
-    Flite,
     Hibari,
     Kokoro,
+    espeak,
+    flite,
     styles_of,
     trimmed,
 )
@@ -71,9 +71,9 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
     """Speak with held-out voices of installed speech synthesizers; InputError if there is none."""
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
-        engines["espeak"] = Espeak()
+        engines["espeak"] = espeak
     if shutil.which("flite"):
-        engines["flite"] = Flite()
+        engines["flite"] = flite
     if not engines:
         raise InputError("no speech synthesizer is installed: apt-get install espeak-ng flite")
     cast = [(name, voice) for name in engines for voice in HELD_OUT[name]]
@@ -87,7 +87,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
     styles, kept = styles_of(folder / "styles"), folder / "spoken"
     engine = Kokoro(folder / "kokoro.onnx", styles, Hibari(), kept)
     cast = [("kokoro", voice) for voice in HELD_OUT["kokoro"]]
-    return _spoken(asked, {"kokoro": engine}, cast, seed)
+    return _spoken(asked, {"kokoro": engine.speak}, cast, seed)
 
 
 def people(count: int, seed: int, folder: Path) -> list[Utterance]:
@@ -135,7 +135,7 @@ def _spoken(
     spoken = []
     for number, question in enumerate(asked):
         engine, voice = cast[number % len(cast)]
-        samples = engines[engine].speak(question.text, voice, Random(f"{seed}/{number}"))
+        samples = engines[engine](question.text, voice, Random(f"{seed}/{number}"))
         spoken.append(Utterance(question, _levelled(samples), f"{engine}:{voice}"))
     return spoken
 

@@ -57,11 +57,13 @@ def toy_config() -> Token2WavConfig:
     )
 
 
-def toy_weights(seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def toy_weights(
+    config: Token2WavConfig | None = None, seed: int = 7
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Random tensors of flow and generator under the checkpoint's names."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = toy_config()
+        config = config or toy_config()
         flow, hift = Flow(config.flow).state_dict(), HiFT(config.hift).state_dict()
         hift["f0_predictor.classifier.bias"] = torch.tensor([PITCH_HZ])
         for name in flow:
@@ -72,7 +74,7 @@ def toy_weights(seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def toy_vocoder(options: LoadOptions | None = None, seed: int = 7) -> Token2Wav:
     """A ready vocoder; two ODE steps unless asked otherwise."""
-    flow, hift = toy_weights(seed)
+    flow, hift = toy_weights(seed=seed)
     return build_token2wav(toy_config(), flow, hift, options or LoadOptions(flow_steps=2))
 
 

@@ -29,7 +29,7 @@ from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.tiny.tokenizer import write_json
-from tests.fakes.toy_checkpoint import TOY, toy_weights, write_config, write_shards
+from tests.fakes.toy_checkpoint import TOY, write_config, write_shards
 from tests.fakes.words import copy_published_words
 from tests.source_tree import ROOT
 
@@ -40,11 +40,6 @@ REMOTE_CODE = {
     "AutoTokenizer": [None, "tokenization_minicpmo_fast.MiniCPMOTokenizerFast"],
     "AutoProcessor": "processing_minicpmo.MiniCPMOProcessor",
 }
-
-
-@pytest.fixture(scope="module")
-def weights() -> dict[str, Tensor]:
-    return toy_weights()
 
 
 @pytest.fixture

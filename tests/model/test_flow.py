@@ -1,18 +1,18 @@
-"""Estimator and ODE: history through caches, guidance, schedule, noise."""
+"""Estimator and ODE: history through caches as without them in training, schedule, noise."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from tests.fakes.toy_vocoder import FlowStreams, Outputs, toy_codes, toy_vocoder, toy_voice
+from training.nano.voice.flow_batch import estimate
 
 BINS = 80
 
@@ -27,58 +27,19 @@ def flow(vocoder: Token2Wav) -> Flow:
     return vocoder.flow
 
 
-def plain_estimate(flow: Flow, x: Tensor, condition: Tensor, time: float, owner: Tensor) -> Tensor:
-    """Velocity of one guidance row [T, bins], written down without caches.
-
-    Args:
-        flow: the weights.
-        x: the flow's state [T, bins].
-        condition: mu, speaker and prompt [T, 3 * bins].
-        time: ODE time.
-        owner: index of each frame's chunk [T]; a chunk sees itself and earlier ones.
-    """
-    estimator: Any = flow.decoder.estimator  # torch does not type its modules' children
-    half = torch.arange(128)
-    angle = 1000.0 * torch.tensor(time) * torch.exp(-math.log(10_000.0) / 128 * half)
-    c = F.silu(estimator.t_embedder.mlp(torch.cat((angle.cos(), angle.sin()))))
-    width = c.shape[0]
-    h = estimator.in_proj(torch.cat((x, condition), dim=1))
-    hidden_from = owner[:, None] < owner[None, :]
-
-    def normed(value: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return F.layer_norm(value, (width,), eps=1e-6) * (1 + scale) + shift
-
-    for block in estimator.blocks:
-        sa, ca, ga, sm, cm, gm, sv, cv, gv = block.adaLN_modulation[1](c).chunk(9)
-        attn, inner = block.attn, normed(h, ca, sa)
-        q, k, v = (
-            linear(inner).unflatten(1, (-1, attn.head_dim))
-            for linear in (attn.to_q, attn.to_k, attn.to_v)
-        )
-        scores = torch.einsum("ihd,jhd->hij", attn.q_norm(q), attn.k_norm(k))
-        scores = (scores / math.sqrt(attn.head_dim)).masked_fill(hidden_from, -math.inf)
-        h = h + ga * attn.proj(torch.einsum("hij,jhd->ihd", scores.softmax(2), v).flatten(1))
-        first, norm, second = (block.conv.block[key] for key in ("1", "3", "6"))
-        y = F.conv1d(F.pad(normed(h, cv, sv).T[None], (2, 0)), first.weight, first.bias)
-        y = F.mish(norm(y[0].T))
-        y = F.conv1d(F.pad(y.T[None], (2, 0)), second.weight, second.bias)
-        h = h + gv * y[0].T
-        fc1, fc2 = block.mlp.fc1, block.mlp.fc2
-        h = h + gm * fc2(F.gelu(fc1(normed(h, cm, sm)), approximate="tanh"))
-    shift, scale = estimator.final_layer.adaLN_modulation[1](c).chunk(2)
-    return estimator.final_layer.linear(normed(h, scale, shift))
-
-
 def plain_flow(
     flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor, noise: Tensor, pieces: list[int]
 ) -> Tensor:
-    """Two Euler steps over all chunks at once [T, bins]."""
+    """Two Euler steps over all chunks at once [T, bins]; a chunk sees itself and earlier ones."""
     owner = torch.repeat_interleave(torch.arange(len(pieces)), torch.tensor(pieces))
+    sees = (owner[:, None] >= owner[None, :]).expand(2, -1, -1)
     condition = torch.cat((mu, speaker.expand_as(mu), prompt), dim=1)
+    rows = torch.stack((condition, torch.zeros_like(condition)))
     x, times = noise, [0.0, 1.0 - math.cos(math.pi / 4), 1.0]
-    for start, end in zip(times[:-1], times[1:], strict=True):
-        given = plain_estimate(flow, x, condition, start, owner)
-        free = plain_estimate(flow, x, torch.zeros_like(condition), start, owner)
+    for start, end in pairwise(times):
+        given, free = estimate(
+            flow.decoder.estimator, x.expand(2, -1, -1), rows, torch.full((2,), start), sees
+        )
         x = x + (end - start) * (1.7 * given - 0.7 * free)
     return x
 

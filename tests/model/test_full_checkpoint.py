@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from benchmarks.full_checkpoint import VARIANT, full_config, write_full_checkpoint
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
+from MiniCPMO45.engine.steps import LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
+from MiniCPMO45.processing.prompts import duplex_prefix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import LoadOptions
-from tests.fakes.textbook_mel import textbook_log_mel
+from tests.model.toy import decisions
 
-SECOND = 16_000
 NARROW = {
     "hidden_size": 128,
     "intermediate_size": 256,
@@ -81,16 +79,7 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     executor = Executor(model)
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     special = tokenizer.special
-    noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
-    decided = []
-    for sound in (np.zeros(SECOND, np.float32), noise):
-        mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
-        [rows] = executor.answer([EncodeClips((mel,), 50)])
-        opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
-        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
-        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
-        decided.append(int(answer.logits.argmax()))
-    assert decided == [special.speak, special.listen]
+    assert decisions(executor, tokenizer) == [special.speak, special.listen]
     ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
     [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])
     spare = [special.endoftext - 1 - index for index in range(140_000)]

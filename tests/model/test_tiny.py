@@ -12,19 +12,19 @@ import torch
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
+from MiniCPMO45.engine.steps import EncodeImages, LlmForward, TokenIds
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
+from MiniCPMO45.processing.prompts import duplex_prefix
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.tiny.__main__ import main
 from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, voice_sample, write_tiny_checkpoint
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.voices import VoiceEncoder
-from tests.fakes.textbook_mel import textbook_log_mel
 from tests.goldens.places import COMMITTED
+from tests.model.toy import decisions
 
 FILES = {
     "assets/system_ref_audio.wav",
@@ -41,7 +41,6 @@ FILES = {
     "tokenizer_config.json",
 }
 LARGEST_MB = 20
-SECOND = 16_000
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +127,10 @@ def test_the_command_says_that_the_weights_are_random(
     assert "model.safetensors" in said
 
 
-@torch.inference_mode()
 def test_silence_is_answered_and_noise_is_listened_to(folder: Path, executor: Executor) -> None:
     tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
-    noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
-    decided = []
-    for sound in (np.zeros(SECOND, np.float32), noise):
-        mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
-        [rows] = executor.answer([EncodeClips((mel,), block_frames=50)])
-        opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
-        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
-        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
-        decided.append(int(answer.logits.argmax()))
-    assert decided == [special.speak, special.listen]
+    assert decisions(executor, tokenizer) == [special.speak, special.listen]
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Weight files of the vocoder: names, shapes, formats, and what is refused."""
+"""Weight files and sizes of the vocoder: names, shapes, formats, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.config import FlowConfig, Token2WavConfig, read_flow_yaml
 from MiniCPMO45.token2wav.flow_encoder import Linear, TapConvolution
 from MiniCPMO45.token2wav.load import build_token2wav, load_token2wav, read_config, read_state_dict
 from MiniCPMO45.token2wav.vocoder import Token2Wav
@@ -124,6 +124,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         ("config.json", "{"),
         ("config.json", '{"flow": {"output_type": "wave"}}'),
+        ("flow.yaml", ""),
+        ("flow.yaml", "- 1\n- 2"),
+        ("flow.yaml", "flow: 3"),
         ("flow.yaml", "a: [1"),
         ("flow.yaml", "flow:\n  encoder:\n    input_layer: conv2d"),
     ],
@@ -144,3 +147,44 @@ def test_sizes_come_from_the_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(sizes))
     config = read_config(tmp_path)
     assert config.flow.vocab_size == 88 and (config.hift.n_fft, config.hift.hop_len) == (8, 2)
+
+
+GRAPH = """
+flow: !new:cosyvoice2.flow.flow.CausalMaskedDiffWithXvec
+    input_size: 512
+    output_type: 'mel'
+    vocab_size: 6561
+    encoder: !new:cosyvoice2.transformer.upsample_encoder_v2.UpsampleConformerEncoderV2
+        num_blocks: 6
+        normalize_before: True
+        input_layer: 'linear'
+        dropout_rate: 0.1
+    decoder: !new:cosyvoice2.flow.flow_matching.CausalConditionalCFM
+        inference_cfg_rate: 0.7
+        estimator: !new:cosyvoice2.flow.decoder_dit.DiT
+            in_channels: 320
+            mlp_ratio: 4.0
+            depth: 16
+"""
+
+
+def read(folder: Path, text: str) -> FlowConfig:
+    path = folder / "flow.yaml"
+    path.write_text(text)
+    return read_flow_yaml(path)
+
+
+def test_published_sizes_equal_the_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path, GRAPH) == FlowConfig()
+
+
+def test_the_top_level_may_be_the_flow_itself(tmp_path: Path) -> None:
+    assert read(tmp_path, "!new:a.b\nvocab_size: 12").vocab_size == 12
+
+
+@pytest.mark.parametrize("tag", ["!new:", "!apply:", "!name:", "!!python/object/apply:"])
+def test_no_tag_is_executed(tag: str, tmp_path: Path) -> None:
+    victim = tmp_path / "made"
+    text = f"flow:\n  x: {tag}os.mkdir\n    - {victim}\n  vocab_size: 9\n"
+    assert read(tmp_path, text).vocab_size == 9
+    assert not victim.exists()

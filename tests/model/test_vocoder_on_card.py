@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from benchmarks.machine import tensor_bytes
 from MiniCPMO45.engine.steps import Vocode
@@ -21,12 +20,10 @@ from MiniCPMO45.token2wav.config import (
     HiFTConfig,
     Token2WavConfig,
 )
-from MiniCPMO45.token2wav.flow import Flow
-from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, TailLayout
-from tests.fakes.toy_vocoder import PITCH_HZ, toy_codes, toy_voice
+from tests.fakes.toy_vocoder import toy_codes, toy_voice, toy_weights
 
 pytestmark = pytest.mark.gpu
 
@@ -51,18 +48,11 @@ SMALL = Token2WavConfig(
 )
 
 
-def random_weights(config: Token2WavConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    torch.manual_seed(7)
-    flow, hift = Flow(config.flow).state_dict(), HiFT(config.hift).state_dict()
-    hift["f0_predictor.classifier.bias"] = torch.tensor([PITCH_HZ])
-    return flow, hift
-
-
 def vocoders(
     config: Token2WavConfig, n_steps: int, dtype: torch.dtype | None = None
 ) -> tuple[Token2Wav, Token2Wav]:
     """The same weights on the card, and on the CPU in float32 without padding."""
-    weights = random_weights(config)
+    weights = toy_weights(config)
     on_card = LoadOptions(torch.device("cuda"), flow_steps=n_steps, flow_dtype=dtype)
     plain = build_token2wav(config, *weights, LoadOptions(flow_steps=n_steps))
     return build_token2wav(config, *weights, on_card), plain

@@ -18,7 +18,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
 from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitResult
@@ -31,6 +31,7 @@ from MiniCPMO45.tiny.weights import model_config, tiny_tensors
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
+from tests.fakes.textbook_mel import textbook_log_mel
 
 VOICE_CODES = 25  # one second
 FLOW_STEPS = 2  # of the ODE; nobody listens
@@ -162,3 +163,19 @@ def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Ste
 def seconds_of(audio: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, len(audio) - INPUT_RATE_HZ + 1, INPUT_RATE_HZ):
         yield audio[start : start + INPUT_RATE_HZ]
+
+
+@torch.inference_mode()
+def decisions(executor: Executor, tokenizer: MiniCPMOTokenizerFast) -> list[int]:
+    """Return the most likely decision after a second of silence, and after one of noise."""
+    noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ).astype(np.float32) * 0.2
+    decided = []
+    for sound in (np.zeros(INPUT_RATE_HZ, np.float32), noise):
+        mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
+        [rows] = executor.answer([EncodeClips((mel,), block_frames=50)])
+        prompt = duplex_prefix() + duplex_suffix()
+        opening = (*tokenizer.encode(prompt), tokenizer.special.unit_start)
+        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
+        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
+        decided.append(int(answer.logits.argmax()))
+    return decided

@@ -6,13 +6,7 @@ import numpy as np
 import torch
 
 from MiniCPMO45.processing.mel import N_MELS
-from training.nano.augment import (
-    LEAST_WARP,
-    MOST_WARP,
-    WIDEST_BAND,
-    Augmenter,
-    filter_centres_hz,
-)
+from training.nano.augment import LEAST_WARP, MOST_WARP, WIDEST_BAND, Augmenter, filter_centres_hz
 
 SEQUENCES, FRAMES = 256, 30
 PEAK_BIN, PEAK_FRAME = 40, 17

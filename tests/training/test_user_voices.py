@@ -1,4 +1,4 @@
-"""Cache of the synthesised speech of Kokoro."""
+"""Voices of training and of evaluation, the engines, and the cache of synthesised speech."""
 
 from __future__ import annotations
 
@@ -7,8 +7,64 @@ from random import Random
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
+from training.nano.inputs import InputError
 from training.nano.user_voices.engines import STYLE_WIDTH, Hibari, Kokoro
+from training.nano.user_voices.make import HELD_OUT, SHARES, Order, draw_voice, folders, record
+
+DRAWS = 2000
+
+
+@pytest.mark.parametrize("engine", SHARES)
+def test_training_and_evaluation_voices_are_disjoint(engine: str) -> None:
+    random = Random(1)
+    people = {
+        person for _ in range(DRAWS) for person in draw_voice(engine, random).split("+", maxsplit=1)
+    }
+    whole = {draw_voice(engine, random) for _ in range(DRAWS)}
+    held_out = set(HELD_OUT.get(engine, ()))
+    assert people
+    assert held_out.isdisjoint(whole)
+    if engine == "kokoro":  # mixtures of two
+        assert held_out.isdisjoint(people)
+
+
+@pytest.mark.parametrize("engine", HELD_OUT)
+def test_every_evaluation_voice_is_drawn(engine: str) -> None:
+    random = Random(2)
+    drawn = {draw_voice(engine, random, held_out=True) for _ in range(DRAWS)}
+    assert drawn == set(HELD_OUT[engine])
+
+
+@pytest.mark.parametrize(
+    ("engines", "held_out", "named"),
+    [
+        (("kokorro",), False, "'kokorro'"),
+        (("kokoro",), False, "its model and its voices"),
+        (("pico",), False, "folder of its package"),
+        (("flite",), False, "apt-get install flite"),
+        (("hibari",), True, "kokoro, flite, espeak have"),
+    ],
+)
+def test_engine_that_cannot_speak_is_refused_before_recording(
+    engines: tuple[str, ...],
+    held_out: bool,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    order = Order(0.0, 1, 0, engines, held_out=held_out)
+    with pytest.raises(InputError, match=named):
+        record(tmp_path / "bank", order)
+    assert not (tmp_path / "bank").exists()
+
+
+def test_bank_without_recordings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00").mkdir()
+    with pytest.raises(InputError, match="holds no recordings"):
+        folders([tmp_path])
 
 
 class Pronouncing:

@@ -16,11 +16,12 @@ from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from tests.fakes.toy_vocoder import Outputs
 from tests.training.voice_recordings import recordings
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import CODES_USED
 from training.nano.voice.flow_batch import Layout, encode, integrate
 from training.nano.voice.flow_stage import draw_batch
 from training.nano.voice.pronunciation import LEAD_CODES
-from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
+from training.nano.voice.recordings import PROMPT_CODES
 
 N_STEPS = 3
 N_CODES = 103  # four chunks, then the three codes that end the turn

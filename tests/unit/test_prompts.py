@@ -1,57 +1,29 @@
-"""Every row of the tables of fixed texts."""
+"""Every row of the specification's tables of fixed texts."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.prompts import TurnOpening
+from tests.source_tree import ROOT
 
+ROW = re.compile(r"^\| `(\w+)` (en|zh) \| (.+) \| (.+) \|$", re.MULTILINE)
+SPECIFICATION = (ROOT / "docs" / "specification" / "model.md").read_text(encoding="utf8")
 SYSTEM_PROMPTS = [
-    (
-        "omni",
-        "en",
-        "Clone the voice in the provided audio prompt.",
-        "As an assistant, you will speak using this voice style.",
-    ),
-    (
-        "omni",
-        "zh",
-        "模仿音频样本的音色并生成新的内容。",
-        "请用这种声音风格来为用户提供帮助。 请认真、高质量地回复用户的问题。 "
-        "请用高自然度的方式和用户聊天。",
-    ),
-    (
-        "audio_assistant",
-        "en",
-        "Use the voice in the audio prompt to synthesize new content.",
-        "You are a helpful assistant with the above voice style.",
-    ),
-    (
-        "audio_assistant",
-        "zh",
-        "模仿音频样本的音色并生成新的内容。",
-        "你的任务是用这种声音模式来当一个助手。请认真、高质量地回复用户的问题。请用高自然度的方式"
-        "和用户聊天。你是由面壁智能开发的人工智能助手：面壁小钢炮。",
-    ),
-    (
-        "audio_roleplay",
-        "en",
-        "Clone the voice in the provided audio prompt.",
-        "Try to role-play the character based on the audio prompt above.",
-    ),
-    (
-        "audio_roleplay",
-        "zh",
-        "模仿输入音频中的声音特征。",
-        "假装你是上述音频中的人物，与我进行对话。",
-    ),
+    *ROW.findall(SPECIFICATION),
     ("voice_cloning", "en", "Clone the voice in the provided audio prompt.", ""),
     ("voice_cloning", "zh", "模仿输入音频中的声音特征。", ""),
 ]
 DEFAULT = (
     "You are a helpful assistant. You can accept audio and text input and output voice and text."
 )
+
+
+def test_every_system_prompt_with_a_voice_is_specified() -> None:
+    assert sorted(row[:2] for row in SYSTEM_PROMPTS) == sorted(prompts.VOICE_SYSTEM_PROMPTS)
 
 
 @pytest.mark.parametrize(("mode", "language", "before", "after"), SYSTEM_PROMPTS)

@@ -119,11 +119,7 @@ def test_terminators(tiny: MiniCPMOTokenizerFast) -> None:
     special = tiny.special
     found = tiny.token_id("</s>")
     assert special.reply_terminators == {special.tts_eos, special.im_end, found}
-    assert special.chunk_terminators == {
-        special.listen,
-        special.chunk_eos,
-        special.chunk_tts_eos,
-    }
+    assert special.chunk_terminators == {special.listen, special.chunk_eos, special.chunk_tts_eos}
     assert special.chat_terminators == {special.im_end, special.endoftext}
 
 
@@ -256,10 +252,7 @@ def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
-        (
-            prompts.duplex_prefix(),
-            [151_644, 8948, 198, 76_509, 85_225, 50_830, 624, 151_697],
-        ),
+        (prompts.duplex_prefix(), [151_644, 8948, 198, 76_509, 85_225, 50_830, 624, 151_697]),
         (
             prompts.duplex_prefix(prompts.SERVICE_DUPLEX_SYSTEM_PROMPT),
             [151_644, 8948, 198, 2610, 525, 264, 10_950, 17_847, 624, 151_697],

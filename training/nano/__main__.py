@@ -15,13 +15,12 @@ from MiniCPMO45.loading.whisper_shard import write_shard
 from training.nano import everything, listening, shapes
 from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.domain.catalogue import reply_texts
-from training.nano.examination import examine
 from training.nano.export import export, mix, restore
 from training.nano.inputs import fetch, fetch_pico
 from training.nano.model import NanoModel
 from training.nano.optimizing import allow_tf32
 from training.nano.ranks import Ranks
-from training.nano.user_voices.make import SHARES, Inputs, Order, folders
+from training.nano.user_voices.make import SHARES, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
 from training.nano.voice.stage_clock import StageClock
@@ -74,8 +73,9 @@ def record(
 ) -> None:
     """Record questions in many voices, and replies in the model's own voice."""
     texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
-    order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
-    record_bank(Inputs(pico, kokoro, styles), out, order)
+    names = tuple(engines.split(","))
+    order = Order(minutes, processes, seed, names, own_voice, held_out, texts, pico, kokoro, styles)
+    record_bank(out, order)
 
 
 @app.command()
@@ -126,7 +126,7 @@ def examine_(
         raise typer.BadParameter(f"{out} holds no {listening.FILE}")
     side = out / listening.SIDE_FOLDER
     place = torch.device(device)
-    found = examine(
+    found = listening.examine(
         model.to(place).eval(), folders(bank), side, batches=batches, seed=seed, device=place
     )
     for name, share in found.items():
@@ -153,24 +153,8 @@ def export_(
         write_shard(out, torch.load(encoder, map_location="cpu", weights_only=True))
 
 
-@app.command("restore")
-def restore_(
-    out: Out,
-    checkpoint: Annotated[Path, typer.Option(help="Output of `export`.")] = Path("assets/nano"),
-) -> None:
-    """Extract the weights of an exported checkpoint, from which the stages can resume."""
-    restore(checkpoint, out)
-
-
-@app.command("mix")
-def mix_(
-    earlier: Annotated[Path, typer.Option(help="Weights of a stage.")],
-    later: Annotated[Path, typer.Option(help="Weights trained from them.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
-) -> None:
-    """Interpolate weights before and after a training, against forgetting."""
-    mix(earlier, later, share, out)
+app.command()(restore)
+app.command()(mix)
 
 
 @app.command("everything")

@@ -33,20 +33,15 @@ class UnrecordedError(LookupError):
 
 @dataclass(frozen=True)
 class Recording:
-    """One trimmed utterance in the file of samples, at 16 kHz.
-
-    Attributes:
-        intent: of a question; `OWN_VOICE` for a reply in the model's own voice.
-        cut: sample at which a pause may be inserted; 0 for none.
-    """
+    """One trimmed utterance in the file of samples, at 16 kHz."""
 
     text: str
-    intent: str
+    intent: str  # of a question; `OWN_VOICE` for a reply in the model's own voice
     slots: tuple[str, ...]
     voice: str
     start: int
     n_samples: int
-    cut: int = 0
+    cut: int = 0  # sample at which a pause may be inserted; 0 for none
 
     @property
     def engine(self) -> str:
@@ -112,10 +107,8 @@ class Bank:
         """Draw an engine, then one of its recordings of an intent.
 
         Engines are weighted by the geometric mean of their share and their number of recordings,
-        so that rare voices are oversampled but not memorised.
-
-        Raises:
-            UnrecordedError: the intent was never recorded.
+        so that rare voices are oversampled but not memorised. Raises `UnrecordedError` for an
+        intent that was never recorded.
         """
         if intent not in self._questions:
             missing = ", ".join(sorted(intents().keys() - self._questions.keys()))

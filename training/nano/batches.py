@@ -37,35 +37,23 @@ NO_WORD = -1  # in place of a caption
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Padded sequences with their audio.
-
-    Attributes:
-        weights: loss weight of each id, float32 [B, T]; 0 in padding.
-        stream: int16 [B, samples] of the units; empty for turn-based conversations.
-        unit_places: flat positions of the units' rows, in stream order, int64 [B * U * 10].
-        clips: zero-padded clips, int16 [N, samples].
-        clip_rows: flat indices of the pooled rows that are not padding, int64 [R].
-        has_blocked_clips: clips are encoded in attention blocks of a second.
-        picture_words: caption token of each picture row; -1 in pictures without a caption.
-        transcript: token ids of the units' speech, concatenated.
-        blank: CTC blank.
-    """
+    """Padded sequences with their audio."""
 
     ids: Tensor
-    weights: Tensor
-    stream: Tensor
-    unit_places: Tensor
-    clips: Tensor
+    weights: Tensor  # loss weight of each id, float32 [B, T]; 0 in padding
+    stream: Tensor  # int16 [B, samples] of the units; empty for turn-based conversations
+    unit_places: Tensor  # flat positions of the units' rows, in stream order, int64 [B * U * 10]
+    clips: Tensor  # zero-padded clips, int16 [N, samples]
     clip_sizes: Tensor
-    clip_rows: Tensor
+    clip_rows: Tensor  # flat indices of the pooled rows that are not padding, int64 [R]
     clip_places: Tensor
-    has_blocked_clips: bool
+    has_blocked_clips: bool  # clips are encoded in attention blocks of a second
     picture_places: Tensor
-    picture_words: Tensor
+    picture_words: Tensor  # caption token of each picture row; -1 in pictures without a caption
     replies: list[list[SpokenReply]]
-    transcript: Tensor
+    transcript: Tensor  # token ids of the units' speech, concatenated
     transcript_sizes: list[int]
-    blank: int
+    blank: int  # CTC blank
 
 
 def collate(examples: Sequence[Example], padding_id: int) -> Batch:
@@ -111,23 +99,15 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
 
 @dataclass(frozen=True, eq=False)
 class Conversations(IterableDataset[Batch]):
-    """Endless batches, each of which depends on seed, step and rank only.
+    """Endless batches, each of which depends on seed, step and rank only."""
 
-    Attributes:
-        folders: of the banks, which each worker process opens.
-        units: of a batch.
-        first: first step.
-        longest: units of a sequence at most.
-        practice: share of typed batches.
-    """
-
-    folders: Sequence[Path]
+    folders: Sequence[Path]  # of the banks, which each worker process opens
     checkpoint: Path
-    units: int
+    units: int  # of a batch
     seed: int
-    first: int = 0
-    longest: int = max(UNITS)
-    practice: float = PRACTICE_SHARE
+    first: int = 0  # first step
+    longest: int = max(UNITS)  # units of a sequence at most
+    practice: float = PRACTICE_SHARE  # share of typed batches
     ranks: Ranks = ALONE
 
     def __iter__(self) -> Iterator[Batch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,100 +19,44 @@ MOST_COMPOSERS: Final = 12  # processes that keep one GPU busy in "listen"
 DONE_FOLDER: Final = "done"
 LOG_FOLDER: Final = "logs"
 
-BANKS: Final = "--bank {work}/bank/quick --bank {work}/bank/foreign --bank {work}/bank/kokoro"
-RECORD: Final = (
-    "training.nano record --pico {inputs} --kokoro {inputs}/kokoro.onnx --styles {inputs}/styles"
-    " --processes {cores}"
-)
-QUICK: Final = "--engines flite,espeak,pico,hibari"
-VOICE: Final = "--data {work}/voice --out {work}/weights --steps 1000000"
-VISION: Final = "--stencils {work}/stencils.npz --out {work}/weights --device {seeing}"
-ENCODER: Final = "--encoder {inputs}/encoder.pt"
-
-# Name, dependencies, command. `stages` fills in the braces; {minutes:0.3} is three tenths of all
-# minutes. Stages that need all processors depend on each other.
-RECIPE: Final = (
-    (
-        "texts",
-        "",
-        "training.nano.voice texts --downloads {inputs}/downloads --out {work}/texts.json",
-    ),
-    ("stencils", "", "training.nano.vision stencils --out {work}/stencils.npz"),
-    (
-        "record_voice",
-        "texts",
-        "training.nano.voice record --texts {work}/texts.json --data {work}/voice",
-    ),
-    (
-        "record_quick",
-        "record_voice",
-        f"{RECORD} --out {{work}}/bank/quick {QUICK} --minutes {{minutes:0.07}}",
-    ),
-    (
-        "record_foreign",
-        "record_quick",
-        f"{RECORD} --out {{work}}/bank/foreign {QUICK} --no-own-voice"
-        " --foreign {work}/texts.json --minutes {minutes:0.03}",
-    ),
-    (
-        "record_kokoro",
-        "record_foreign",
-        f"{RECORD} --out {{work}}/bank/kokoro --engines kokoro --no-own-voice"
-        " --minutes {minutes:0.17}",
-    ),
-    (
-        "record_held_out",
-        "record_kokoro",
-        f"{RECORD} --out {{work}}/held_out --engines kokoro,flite,espeak --no-own-voice --held-out"
-        " --seed 77 --minutes {minutes:0.03}",
-    ),
-    (
-        "listen",
-        "record_held_out",
-        f"{{listening}} listen {BANKS} {ENCODER} --out {{work}}/weights --device {{device}}"
-        " --steps 1000000 --processes {composers} --minutes {minutes:0.5}",
-    ),
-    (
-        "examine",
-        "listen",
-        f"training.nano examine --bank {{work}}/held_out {ENCODER} --out {{work}}/weights"
-        " --device {device}",
-    ),
-    (
-        "flow",
-        "record_voice",
-        f"training.nano.voice flow {VOICE} --device {{speaking}} --minutes {{minutes:0.3}}",
-    ),
-    (
-        "hift",
-        "record_voice",
-        f"training.nano.voice hift {VOICE} --device {{sounding}} --minutes {{minutes:0.5}}",
-    ),
-    ("see", "stencils", f"training.nano.vision see {VISION} --minutes {{minutes:0.3}}"),
-    (
-        "speech",
-        "listen flow",
-        f"training.nano.voice tts {VOICE} {BANKS} {ENCODER} --device {{speaking}}"
-        " --minutes {minutes:0.2}",
-    ),
-    (
-        "tell",
-        "listen see",
-        f"training.nano.vision tell {VISION} --llm {{work}}/weights --minutes {{minutes:0.1}}",
-    ),
-    (
-        "asked",
-        "tell",
-        f"training.nano.vision asked {VISION} --llm {{work}}/weights {BANKS} {ENCODER}"
-        " --processes 4 --minutes {minutes:0.1}",
-    ),
-    (
-        "export",
-        "hift speech asked",
-        "training.nano export --weights {work}/weights --voice {work}/weights"
-        f" --recordings {{work}}/voice/voice.npz {ENCODER} --out {{out}}",
-    ),
-)
+# What the commands of `RECIPE` have in common.
+PARTS: Final = {
+    "BANKS": "--bank {work}/bank/quick --bank {work}/bank/foreign --bank {work}/bank/kokoro",
+    "RECORD": "training.nano record --pico {inputs} --kokoro {inputs}/kokoro.onnx"
+    " --styles {inputs}/styles --processes {cores}",
+    "QUICK": "--engines flite,espeak,pico,hibari",
+    "VOICE": "--data {work}/voice --out {work}/weights --steps 1000000",
+    "VISION": "--stencils {work}/stencils.npz --out {work}/weights --device {seeing}",
+    "ENCODER": "--encoder {inputs}/encoder.pt",
+}
+# Name, dependencies and command of each stage. `stages` inserts `PARTS` and fills in the braces;
+# {minutes:0.3} is three tenths of all minutes. Stages that need all processors wait for each other.
+RECIPE: Final = """
+texts: training.nano.voice texts --downloads {inputs}/downloads --out {work}/texts.json
+stencils: training.nano.vision stencils --out {work}/stencils.npz
+record_voice texts: training.nano.voice record --texts {work}/texts.json --data {work}/voice
+record_quick record_voice: RECORD --out {work}/bank/quick QUICK --minutes {minutes:0.07}
+record_foreign record_quick: RECORD --out {work}/bank/foreign QUICK --no-own-voice
+    --foreign {work}/texts.json --minutes {minutes:0.03}
+record_kokoro record_foreign: RECORD --out {work}/bank/kokoro --engines kokoro --no-own-voice
+    --minutes {minutes:0.17}
+record_held_out record_kokoro: RECORD --out {work}/held_out --engines kokoro,flite,espeak
+    --no-own-voice --held-out --seed 77 --minutes {minutes:0.03}
+listen record_held_out: LISTENING listen BANKS ENCODER --out {work}/weights --device {device}
+    --steps 1000000 --processes {composers} --minutes {minutes:0.5}
+examine listen: training.nano examine --bank {work}/held_out ENCODER --out {work}/weights
+    --device {device}
+flow record_voice: training.nano.voice flow VOICE --device {speaking} --minutes {minutes:0.3}
+hift record_voice: training.nano.voice hift VOICE --device {sounding} --minutes {minutes:0.5}
+see stencils: training.nano.vision see VISION --minutes {minutes:0.3}
+speech listen flow: training.nano.voice tts VOICE BANKS ENCODER --device {speaking}
+    --minutes {minutes:0.2}
+tell listen see: training.nano.vision tell VISION --llm {work}/weights --minutes {minutes:0.1}
+asked tell: training.nano.vision asked VISION --llm {work}/weights BANKS ENCODER --processes 4
+    --minutes {minutes:0.1}
+export hift speech asked: training.nano export --weights {work}/weights --voice {work}/weights
+    --recordings {work}/voice/voice.npz ENCODER --out {out}
+"""
 
 
 @dataclass(frozen=True)
@@ -170,11 +115,13 @@ def stages(
         "seeing": machine.device(1),
         "sounding": machine.device(2),
     }
+    common = {**PARTS, "LISTENING": listening}
     filled = []
-    for name, after, command in RECIPE:
-        words = command.replace("{listening}", listening).split()
-        parts = tuple(word.format_map(values) for word in words)
-        filled.append(Stage(name, tuple(after.split()), parts))
+    for entry in re.split(r"\n(?! )", RECIPE.strip()):
+        names, _, command = entry.partition(": ")
+        name, *after = names.split()
+        words = " ".join(common.get(word, word) for word in command.split()).split()
+        filled.append(Stage(name, tuple(after), tuple(word.format_map(values) for word in words)))
     return tuple(filled)
 
 

@@ -9,30 +9,31 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+import numpy as np
 import torch
+import typer
+import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from core.nano_assets import write_sums
+from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, SHARD_PREFIX
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.tiny.checkpoint import write_assets
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
+from MiniCPMO45.tiny.checkpoint import VOICE_FILE, write_assets, write_voice_sample
 from MiniCPMO45.tiny.tokenizer import write_json
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE, resample
 from training.nano import shapes
 from training.nano.domain.catalogue import intents
 from training.nano.listening import FILE as LISTENING_FILE
 from training.nano.vision.stages import FILE as VISION_FILE
-from training.nano.voice.export import (
-    TTS_PREFIX,
-    VOICE_FOLDER,
-    speech_decoder_tensors,
-    without_sharpness,
-    write_voice_assets,
-)
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE
-from training.nano.voice.recordings import Recordings
+from training.nano.voice.recordings import PROMPT_TEXT, Recordings, fixed_voice
 from training.nano.voice.stage_clock import save
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
@@ -91,6 +92,53 @@ def _write_shards(out: Path, tensors: Mapping[str, Tensor]) -> None:
     write_json(out / INDEX_FILE, index)
 
 
+# Factor of the speech decoder's logits; the temperature of 0.8 in serving becomes 0.8 / factor.
+SHARPNESS = 1.8
+GAIN = "head_code.0.parametrizations.weight.original0"
+TTS_PREFIX = "tts."
+VOICE_FOLDER = Path("assets", "token2wav")
+
+
+def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> None:
+    target = folder / VOICE_FOLDER
+    target.mkdir(parents=True, exist_ok=True)
+    for name in (FLOW_FILE, HIFT_FILE):
+        tensors = torch.load(weights / name, map_location="cpu", weights_only=True)
+        torch.save({key: value.half() for key, value in tensors.items()}, target / name)
+    sizes = shapes.vocoder_sizes()
+    write_json(target / "config.json", sizes)
+    text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
+    (target / "flow.yaml").write_text(text, encoding="utf8")
+    write_fixed_voice(fixed_voice(recordings), target)
+    _write_sample(recordings, folder / VOICE_FILE)
+
+
+def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
+    tensors = {
+        "codes": voice.codes.to(torch.int32),
+        "speaker": voice.speaker.half(),
+        "mel": voice.mel.half(),
+    }
+    held = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(held, folder / FIXED_VOICE_FILE)
+
+
+def speech_decoder_tensors(weights: Path) -> dict[str, Tensor]:
+    """Return the tensors under `tts.` of the checkpoint, float16."""
+    tensors = torch.load(weights / TTS_FILE, map_location="cpu", weights_only=True)
+    tensors[GAIN] = tensors[GAIN].float() * SHARPNESS
+    return {f"{TTS_PREFIX}{name}": value.half() for name, value in tensors.items()}
+
+
+def _write_sample(recordings: Recordings, path: Path) -> None:
+    """Write the recording of the voice prompt, at 16 kHz."""
+    index = recordings.texts.index(PROMPT_TEXT)
+    start, stop = (int(recordings.starts[index + i]) * TIMING.samples_per_code for i in (0, 1))
+    samples = recordings.wave[start:stop].float().cpu().numpy()
+    resampled = resample(samples, TIMING.sample_rate_hz, SAMPLE_RATE_HZ)
+    write_voice_sample(path, np.clip(resampled, -32_768, 32_767).astype(np.int16))
+
+
 CARD_FILE = "model_card.json"
 NOTICE_FILE = "NOTICE"
 NAME = "MiniCPM-o nano (demonstration)"
@@ -140,24 +188,28 @@ def write_card(folder: Path) -> None:
 LISTENING_SHARD, TTS_SHARD, VISION_SHARD, _ = SHARDS
 
 
-def restore(checkpoint: Path, out: Path) -> None:
-    """Write the weights of a checkpoint in the format of the stages, which can then resume.
-
-    Optimizer states, classifiers and discriminators are not in a checkpoint.
-    """
+def restore(
+    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    checkpoint: Annotated[Path, typer.Option(help="Output of `export`.")] = Path("assets/nano"),
+) -> None:
+    """Extract the weights of an exported checkpoint, from which the stages can resume."""
+    # Optimizer states, classifiers and discriminators are not in a checkpoint.
     out.mkdir(parents=True, exist_ok=True)
     for shard, file in ((LISTENING_SHARD, LISTENING_FILE), (VISION_SHARD, VISION_FILE)):
         save(load_file(checkpoint / shard), out / file)
-    spoken = load_file(checkpoint / TTS_SHARD)
-    save(
-        {n.removeprefix(TTS_PREFIX): t for n, t in without_sharpness(spoken).items()},
-        out / TTS_FILE,
-    )
+    spoken = {n.removeprefix(TTS_PREFIX): t for n, t in load_file(checkpoint / TTS_SHARD).items()}
+    spoken[GAIN] = spoken[GAIN].float() / SHARPNESS  # as `speech_decoder_tensors` has multiplied it
+    save(spoken, out / TTS_FILE)
     for file in (FLOW_FILE, HIFT_FILE):
         shutil.copy2(checkpoint / VOICE_FOLDER / file, out / file)
 
 
-def mix(earlier: Path, later: Path, share: float, out: Path) -> None:
-    """Write the interpolation of weights before and after a training, against forgetting."""
+def mix(
+    earlier: Annotated[Path, typer.Option(help="Weights of a stage.")],
+    later: Annotated[Path, typer.Option(help="Weights trained from them.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
+) -> None:
+    """Interpolate weights before and after a training, against forgetting."""
     before, after = (torch.load(p, map_location="cpu", weights_only=True) for p in (earlier, later))
     save({name: before[name].float().lerp(after[name].float(), share) for name in before}, out)

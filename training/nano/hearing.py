@@ -15,52 +15,33 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.model.audio_encoder import AudioEncoder
-from MiniCPMO45.model.transformer import DenseAttention
-from MiniCPMO45.processing.mel import (
-    CONTEXT_FRAMES,
-    DROP_FROM_SAMPLES,
-    DROP_SAMPLES,
-    DYNAMIC_FLOOR_FROM_SAMPLES,
-    DYNAMIC_RANGE_LOG10,
-    FIRST_UNIT_SAMPLES,
-    FIXED_FLOOR_LOG10,
-    HALF_WINDOW_SAMPLES,
-    HOP_SAMPLES,
-    N_FFT,
-    POOL_STEP,
-    REFLECTED_FRAMES,
-    SCALE,
-    SHIFT,
-    UNIT_SAMPLES,
-    encoder_frame_count,
-    log10_mel,
-)
+from MiniCPMO45.processing import mel
 
-UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES
+UNIT_FRAMES = mel.UNIT_SAMPLES // mel.HOP_SAMPLES
 UNITS_BEFORE_RESET = 29  # a 30th unit with its context would reach the last position
-ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
+ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // mel.POOL_STEP
 
 
 def stream_samples(n_units: int) -> int:
     """Return the samples of `n_units` units, including the padding of the first."""
-    return FIRST_UNIT_SAMPLES + (n_units - 1) * UNIT_SAMPLES
+    return mel.FIRST_UNIT_SAMPLES + (n_units - 1) * mel.UNIT_SAMPLES
 
 
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
     """Return the log-mels of streams, one [B, 80, frames] per unit: 102 frames, then 104 each."""
-    logs = log10_mel(F.pad(audio[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    logs = mel.log10_mel(F.pad(audio[:, None], (mel.HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
     loudest = logs.amax(1)  # [B, T]
     mels, base = [], 0
     for unit in range(n_units):
         end = stream_samples(unit + 1)
-        if end - base >= DROP_FROM_SAMPLES:
-            base += DROP_SAMPLES
-        floor = torch.full_like(loudest[:, :1], FIXED_FLOOR_LOG10)
-        if end - base >= DYNAMIC_FLOOR_FROM_SAMPLES:
-            floor = _buffer_loudest(audio, loudest, base, end) - DYNAMIC_RANGE_LOG10
-        first = max(0, unit * UNIT_FRAMES - CONTEXT_FRAMES)
-        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT_FRAMES]
-        mels.append((frames.maximum(floor[:, None]) + SHIFT) / SCALE)
+        if end - base >= mel.DROP_FROM_SAMPLES:
+            base += mel.DROP_SAMPLES
+        floor = torch.full_like(loudest[:, :1], mel.FIXED_FLOOR_LOG10)
+        if end - base >= mel.DYNAMIC_FLOOR_FROM_SAMPLES:
+            floor = _buffer_loudest(audio, loudest, base, end) - mel.DYNAMIC_RANGE_LOG10
+        first = max(0, unit * UNIT_FRAMES - mel.CONTEXT_FRAMES)
+        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + mel.CONTEXT_FRAMES]
+        mels.append((frames.maximum(floor[:, None]) + mel.SHIFT) / mel.SCALE)
     return mels
 
 
@@ -86,42 +67,44 @@ def clip_frames(
     Returns:
         [N, T, width], of which `encoder_rows(size)` rows are those of a clip.
     """
-    padded = F.pad(clips, (0, 2 * N_FFT + HOP_SAMPLES))
-    logs = log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
-    floor = logs.amax((1, 2), keepdim=True) - DYNAMIC_RANGE_LOG10
+    padded = F.pad(clips, (0, 2 * mel.N_FFT + mel.HOP_SAMPLES))
+    logs = mel.log10_mel(F.pad(padded[:, None], (mel.HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    floor = logs.amax((1, 2), keepdim=True) - mel.DYNAMIC_RANGE_LOG10
     lengths = _mel_frames(sizes)
     n_frames = _mel_frames(clips.shape[1])
-    mels = (logs[:, :, :n_frames].maximum(floor) + SHIFT) / SCALE
+    mels = (logs[:, :, :n_frames].maximum(floor) + mel.SHIFT) / mel.SCALE
     is_sound = torch.arange(n_frames, device=clips.device) < lengths[:, None]
     batch = encoder.clip_batch(n_frames, lengths, block_frames)
     return encoder(change(mels) * is_sound[:, None], batch)
 
 
 def encoder_rows(n_samples: int) -> int:
-    return encoder_frame_count(_mel_frames(n_samples))
+    return mel.encoder_frame_count(_mel_frames(n_samples))
 
 
 N = TypeVar("N", int, Tensor)
 
 
 def _mel_frames(n_samples: N) -> N:
-    return -(-n_samples // HOP_SAMPLES)
+    return -(-n_samples // mel.HOP_SAMPLES)
 
 
 def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tensor:
     """Return the loudest bin [B, 1] of the reflection-padded buffer [base, end)."""
-    last = end // HOP_SAMPLES - 1  # its window extends past the end
-    start = last * HOP_SAMPLES - HALF_WINDOW_SAMPLES
+    last = end // mel.HOP_SAMPLES - 1  # its window extends past the end
+    start = last * mel.HOP_SAMPLES - mel.HALF_WINDOW_SAMPLES
     tail = F.pad(
-        audio[:, None, start:end], (0, last * HOP_SAMPLES + HALF_WINDOW_SAMPLES - end), "reflect"
+        audio[:, None, start:end],
+        (0, last * mel.HOP_SAMPLES + mel.HALF_WINDOW_SAMPLES - end),
+        "reflect",
     )[:, 0]
-    parts = [log10_mel(tail).amax((1, 2))[:, None]]
-    first = base // HOP_SAMPLES
+    parts = [mel.log10_mel(tail).amax((1, 2))[:, None]]
+    first = base // mel.HOP_SAMPLES
     if base:
-        stop = base + (REFLECTED_FRAMES - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
-        head = F.pad(audio[:, None, base : stop + 1], (HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
-        parts.append(log10_mel(head[:, : N_FFT + HOP_SAMPLES]).amax((1, 2))[:, None])
-        first += REFLECTED_FRAMES
+        stop = base + (mel.REFLECTED_FRAMES - 1) * mel.HOP_SAMPLES + mel.HALF_WINDOW_SAMPLES
+        head = F.pad(audio[:, None, base : stop + 1], (mel.HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
+        parts.append(mel.log10_mel(head[:, : mel.N_FFT + mel.HOP_SAMPLES]).amax((1, 2))[:, None])
+        first += mel.REFLECTED_FRAMES
     parts.append(loudest[:, first:last].amax(1, keepdim=True))
     return torch.cat(parts, dim=1).amax(1, keepdim=True)
 
@@ -138,7 +121,5 @@ def _convolved(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
 
 
 def _encoded(encoder: AudioEncoder, rows: Tensor) -> Tensor:
-    rows = rows + encoder.embed_positions.weight[: rows.shape[1]]
-    unit = torch.arange(rows.shape[1], device=rows.device) // ENCODER_FRAMES_PER_SECOND
-    mask = unit[None, :] <= unit[:, None]
-    return encoder.transform(rows, DenseAttention(encoder.heads, mask))
+    batch = encoder.clip_batch(mel.CONV_STRIDE * rows.shape[1], None, ENCODER_FRAMES_PER_SECOND)
+    return encoder.transform(rows + encoder.embed_positions(batch.positions), batch.attention)

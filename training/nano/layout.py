@@ -20,38 +20,22 @@ TEXT, CHUNK_END, TURN_END = 1.0, 1.0, 2.0
 
 @dataclass(frozen=True)
 class SpokenReply:
-    """A reply in a sequence.
-
-    Attributes:
-        text: the whole reply, even if it was interrupted.
-        units: positions of the spoken ids of each unit, including the end of the turn; a
-            turn-based reply is one unit.
-    """
-
-    text: str
-    units: tuple[Span, ...]
+    text: str  # the whole reply, even if it was interrupted
+    units: tuple[Span, ...]  # positions of each unit's ids and end of turn; one if turn-based
     has_ended: bool
     intent: str = ""
 
 
 @dataclass
 class Layout:
-    """A sequence under construction.
-
-    Attributes:
-        weights: loss weight of each id; 0 for context.
-        units: first position of each unit's audio rows, in stream order.
-        transcript: token ids of the speech in the units.
-    """
-
     tokenizer: MiniCPMOTokenizerFast
     ids: list[int] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    units: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)  # loss weight of each id; 0 for context
+    units: list[int] = field(default_factory=list)  # first audio row of each, in stream order
     clips: list[Span] = field(default_factory=list)
     pictures: list[int] = field(default_factory=list)
     replies: list[SpokenReply] = field(default_factory=list)
-    transcript: list[int] = field(default_factory=list)
+    transcript: list[int] = field(default_factory=list)  # token ids of the speech in the units
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -160,10 +144,3 @@ class TurnsLayout(Layout):
         if is_one_shot:
             self.add_target([self.tokens.im_end], TURN_END)
         self.opening = TurnOpening.AFTER_REPLY
-
-    def next_user(self, rendered: Sequence[int]) -> Sequence[int]:
-        """Return the ids of a user turn without the end token that `answer` has appended."""
-        if self.opening is TurnOpening.AFTER_REPLY:
-            assert rendered[0] == self.tokens.tts_eos
-            return rendered[1:]
-        return rendered

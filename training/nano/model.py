@@ -15,21 +15,11 @@ from MiniCPMO45.kernels.attention import rotated_heads
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import CausalLM, Norms, Projector
-from MiniCPMO45.processing.mel import (
-    FIRST_PAD_SAMPLES,
-    FIRST_UNIT_SAMPLES,
-    POOL_STEP,
-    UNIT_SAMPLES,
-)
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, POOL_STEP, UNIT_SAMPLES
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch
-from training.nano.hearing import (
-    ROWS_PER_UNIT,
-    clip_frames,
-    stream_frames,
-    stream_mels,
-)
+from training.nano.hearing import ROWS_PER_UNIT, clip_frames, stream_frames, stream_mels
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +73,6 @@ class Prediction:
     accuracy: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedAudio:
-    """The encoder's output: streams [B, 50 * units, width] and padded clips [N, T, width]."""
-
-    stream: Tensor | None
-    clips: Tensor | None
-
-
 class NanoModel(nn.Module):
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
@@ -112,20 +94,9 @@ class NanoModel(nn.Module):
         """Return all tensors but the frozen encoder's, by checkpoint name."""
         return {n: t for n, t in self.state_dict().items() if not n.startswith("apm.")}
 
-    @torch.no_grad()
-    def encode_audio(self, batch: Batch, augment: Augmenter | None = None) -> EncodedAudio:
-        """Encode the audio of a batch, augmented if `augment` is given."""
-        has_units, has_clips = len(batch.unit_places) > 0, len(batch.clips) > 0
-        return EncodedAudio(
-            self._encoded_stream(batch, augment) if has_units else None,
-            self._encoded_clips(batch, augment) if has_clips else None,
-        )
-
-    def forward(self, batch: Batch, audio: EncodedAudio | None = None) -> Prediction:
-        """Predict a batch; dropout applies to given `audio` only."""
-        dropout = 0.0 if audio is None else AUDIO_DROPOUT
-        rows = self._embedded(batch, audio or self.encode_audio(batch), dropout)  # [B, T, width]
-        hidden = self.hidden(rows)
+    def forward(self, batch: Batch, augment: Augmenter | None = None) -> Prediction:
+        """Predict a batch; with `augment` as in training, with changed audio and dropout."""
+        hidden = self.hidden(self._embedded(batch, augment))
         weights = batch.weights[:, 1:].flatten()
         targets = weights.nonzero()[:, 0]
         weights, ids = weights[targets], batch.ids[:, 1:].flatten()[targets]
@@ -165,20 +136,22 @@ class NanoModel(nn.Module):
         padded = PaddedBatch.build(rows.shape[0], rows.shape[1], shape, rows.device)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
-    def _embedded(self, batch: Batch, audio: EncodedAudio, dropout: float) -> Tensor:
+    def _embedded(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+        """Embed whole sequences [B, T, width]."""
         flat = self.llm.model.embed_tokens(batch.ids).float().flatten(0, 1)
         places, values = [], []
+        dropout = AUDIO_DROPOUT if augment else 0.0
 
         def embed(frames: Tensor) -> Tensor:
             projected = self.audio_projection_layer(F.dropout(frames, dropout))
             return pool(projected, POOL_STEP).flatten(0, 1)
 
-        if audio.stream is not None:
+        if len(batch.unit_places):
             places.append(batch.unit_places)
-            values.append(embed(audio.stream))
-        if audio.clips is not None:
+            values.append(embed(self._encoded_stream(batch, augment)))
+        if len(batch.clips):
             places.append(batch.clip_places)
-            values.append(embed(audio.clips)[batch.clip_rows])
+            values.append(embed(self._encoded_clips(batch, augment))[batch.clip_rows])
         if len(batch.picture_places):
             places.append(batch.picture_places)
             values.append(self._embed_pictures(batch.picture_words))
@@ -186,6 +159,7 @@ class NanoModel(nn.Module):
             flat = flat.index_copy(0, torch.cat(places), torch.cat([v.float() for v in values]))
         return flat.unflatten(0, batch.ids.shape)
 
+    @torch.no_grad()
     def _encoded_stream(self, batch: Batch, augment: Augmenter | None) -> Tensor:
         audio = batch.stream.float() / INT16_PEAK
         if augment is not None:
@@ -195,6 +169,7 @@ class NanoModel(nn.Module):
         mels = stream_mels(audio, n_units)
         return stream_frames(self.apm, augment.spectrograms(mels) if augment else mels)
 
+    @torch.no_grad()
     def _encoded_clips(self, batch: Batch, augment: Augmenter | None) -> Tensor:
         audio = batch.clips.float() / INT16_PEAK
         block = self.config.audio_block_frames if batch.has_blocked_clips else None
@@ -213,17 +188,11 @@ class NanoModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class SpokenUnits:
-    """One reply as input of the speech decoder.
-
-    Attributes:
-        ids: spoken ids of each unit, with `<|turn_eos|>` where the turn ends; a turn-based reply
-            is one unit.
-        hidden: states [n, width] of the ids of each unit.
-    """
+    """One reply as input of the speech decoder."""
 
     text: str
-    ids: tuple[tuple[int, ...], ...]
-    hidden: tuple[Tensor, ...]
+    ids: tuple[tuple[int, ...], ...]  # spoken ids of each unit, with `<|turn_eos|>` at the end
+    hidden: tuple[Tensor, ...]  # states [n, width] of the ids of each unit
     has_ended: bool
     is_duplex: bool
 
@@ -234,13 +203,6 @@ def spoken_units(model: NanoModel, batch: Batch) -> Iterator[SpokenUnits]:
     is_duplex = batch.stream.shape[1] > 0
     for row, replies in enumerate(batch.replies):
         for reply in replies:
-            yield SpokenUnits(
-                reply.text,
-                tuple(
-                    tuple(int(token) for token in batch.ids[row, start:stop])
-                    for start, stop in reply.units
-                ),
-                tuple(hidden[row, start:stop] for start, stop in reply.units),
-                reply.has_ended,
-                is_duplex,
-            )
+            ids = tuple(tuple(batch.ids[row, slice(*span)].tolist()) for span in reply.units)
+            states = tuple(hidden[row, slice(*span)] for span in reply.units)
+            yield SpokenUnits(reply.text, ids, states, reply.has_ended, is_duplex)

@@ -21,16 +21,11 @@ LARGEST_GRADIENT = 1.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """Parameter groups, by parts of names.
+    """Parameter groups, by parts of names."""
 
-    Attributes:
-        inside: matrices for Muon.
-        undecayed: parameters without weight decay, besides those of one dimension.
-    """
-
-    inside: Sequence[str]
+    inside: Sequence[str]  # matrices for Muon
     weight_decay: float
-    undecayed: Sequence[str] = ()
+    undecayed: Sequence[str] = ()  # parameters without weight decay, besides those of one dimension
     warm_up_steps: int = WARM_UP_STEPS
 
 

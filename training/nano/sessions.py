@@ -51,19 +51,13 @@ SCENES = 0.75  # of the conversations with pictures; the others have pictures wi
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A training sequence with its audio.
-
-    Attributes:
-        stream: float32 samples of the units with the padding of the first; empty without units.
-        caption: token ids of the caption of every picture; empty for pictures without meaning.
-        has_blocked_clips: clips are encoded in attention blocks of a second.
-    """
+    """A training sequence with its audio."""
 
     layout: Layout
-    stream: Samples
+    stream: Samples  # of the units, with the padding of the first; empty without units
     clips: list[Samples]
-    caption: list[int]
-    has_blocked_clips: bool = True
+    caption: list[int]  # token ids for every picture; empty for pictures without meaning
+    has_blocked_clips: bool = True  # clips are encoded in attention blocks of a second
 
 
 class DuplexSession:

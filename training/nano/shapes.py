@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from transformers import WhisperFeatureExtractor
@@ -30,9 +31,10 @@ from MiniCPMO45.tiny.tokenizer import (
     write_json,
 )
 from MiniCPMO45.tiny.weights import model_config
+from MiniCPMO45.token2wav.config import Token2WavConfig
 from training.nano.domain.catalogue import intents, reply_texts
 from training.nano.domain.facts import ROLES, draw_facts, system_text
-from training.nano.voice.sizes import CODES
+from training.nano.voice.alphabet import SILENCE
 
 VARIANT = "nano"
 VOCABULARY_FILE = Path(__file__).with_name("vocabulary.json")
@@ -51,6 +53,9 @@ VISION_WIDTH, VISION_LAYERS = 128, 4
 VISION_SIDE = 490  # pixels; its position table is 35 x 35
 MAX_SLICES, SLICE_RESOLUTION = 1, 336  # as in training
 TTS_WIDTH, TTS_LAYERS, TTS_HEADS = 256, 4, 4
+FLOW_WIDTH = 160
+CODE_WIDTH = 64  # of the flow's code embedding
+CODES = SILENCE + 1  # rows of the code embeddings
 
 
 @cache
@@ -120,6 +125,41 @@ def config() -> MiniCPMOConfig:
             text_eos_token_id=tiny.tts_config.text_eos_token_id,
         ),
     )
+
+
+def vocoder_sizes() -> dict[str, Any]:
+    """Return `assets/token2wav/config.json`, whose first entry is `flow.yaml`.
+
+    It has the sizes that are not the published ones.
+    """
+    return {
+        "flow": {
+            "input_size": CODE_WIDTH,
+            "vocab_size": CODES,
+            "encoder": {
+                "input_size": CODE_WIDTH,
+                "output_size": FLOW_WIDTH,
+                "num_blocks": 2,
+                "num_up_blocks": 2,
+                "attention_heads": 4,
+                "linear_units": 3 * FLOW_WIDTH,
+            },
+            "decoder": {
+                "estimator": {
+                    "mlp_ratio": 2.0,
+                    "depth": 4,
+                    "num_heads": 4,
+                    "head_dim": 40,
+                    "hidden_size": FLOW_WIDTH,
+                }
+            },
+        },
+        "hift": {"base_channels": 128, "f0_predictor": {"cond_channels": 96}},
+    }
+
+
+def vocoder_config() -> Token2WavConfig:
+    return Token2WavConfig.model_validate(vocoder_sizes())
 
 
 def write_side_files(folder: Path) -> None:

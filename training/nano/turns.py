@@ -13,7 +13,7 @@ from MiniCPMO45.modes.prompt_input import pad_first_audio
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
-from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
+from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt, TurnOpening
 from training.nano.asking import RESTATED_UNTIL, Dialogue
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
@@ -130,7 +130,9 @@ class TurnsSession:
             pad_first_audio(content)
         prompt = self.processor.render_content(content, frame, CHUNK_OPTIONS)
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
-        dropped = len(prompt.ids) - len(self.layout.next_user(prompt.ids))
+        # `answer` has already appended the end token that begins the next chunk.
+        dropped = int(self.layout.opening is TurnOpening.AFTER_REPLY)
+        assert not dropped or prompt.ids[0] == self.layout.tokens.tts_eos
         self.layout.add_media(
             prompt.ids[dropped:],
             [(start - dropped, stop - dropped) for start, stop in prompt.audio_spans],

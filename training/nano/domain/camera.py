@@ -56,55 +56,30 @@ def _digit(scene: Scene) -> str:
     return f"It is the number {scene.digit}." if scene.digit else NO_DIGIT
 
 
-INTENTS = (
-    contextual(
-        "see_colour",
-        (
-            "(what|which) color (is it|is this|is that|do you see|can you see)?",
-            "(what|which) color am i showing you?",
-            "(what is|what's|tell me) the color (|of this|of that|here)?",
-        ),
-        _seen(lambda scene: f"It is {scene.colour}."),
-        2.0,
-        "What color is this?",
-    ),
-    contextual(
-        "see_shape",
-        (
-            "(what|which) shape (is it|is this|is that|do you see|can you see)?",
-            "(what|which) shape am i showing you?",
-            "(what is|what's|tell me) the shape (|of this|of that|here)?",
-        ),
-        _seen(_shape),
-        2.0,
-    ),
-    contextual(
-        "see_digit",
-        (
-            "(what|which) (number|digit) (is it|is this|is that|do you see|can you see)?",
-            "(what is|what's|read me|tell me) the (number|digit) (|here)?",
-        ),
-        _seen(_digit),
-        2.0,
-    ),
-    contextual(
-        "see_count",
-        (
-            "how many (do you see|can you see|are there|things do you see|are these|is that)?",
-            "(can you|please) count (them|these|the things|what you see).",
-        ),
-        _seen(lambda scene: f"I see {scene.count}."),
-        2.0,
-    ),
-    contextual(
-        "see",
-        (
-            "what (do you see|can you see|is this|is that|am i showing you|is in the picture)?",
-            "(can you see this|do you see this|look at this|can you see me|do you see me)?",
-            "(describe|tell me) what you see.",
-        ),
-        _seen(lambda scene: f"I see {caption(scene)}."),
-        3.0,
-        "What do you see?",
-    ),
+INTENTS = contextual(
+    """
+see_colour 2: What color is this?
+    (what|which) color (is it|is this|is that|do you see|can you see)?
+    (what|which) color am i showing you?
+    (what is|what's|tell me) the color (|of this|of that|here)?
+see_shape 2:
+    (what|which) shape (is it|is this|is that|do you see|can you see)?
+    (what|which) shape am i showing you?
+    (what is|what's|tell me) the shape (|of this|of that|here)?
+see_digit 2:
+    (what|which) (number|digit) (is it|is this|is that|do you see|can you see)?
+    (what is|what's|read me|tell me) the (number|digit) (|here)?
+see_count 2:
+    how many (do you see|can you see|are there|things do you see|are these|is that)?
+    (can you|please) count (them|these|the things|what you see).
+see 3: What do you see?
+    what (do you see|can you see|is this|is that|am i showing you|is in the picture)?
+    (can you see this|do you see this|look at this|can you see me|do you see me)?
+    (describe|tell me) what you see.
+""",
+    see_colour=_seen(lambda scene: f"It is {scene.colour}."),
+    see_shape=_seen(_shape),
+    see_digit=_seen(_digit),
+    see_count=_seen(lambda scene: f"I see {scene.count}."),
+    see=_seen(lambda scene: f"I see {caption(scene)}."),
 )

@@ -87,54 +87,34 @@ def _shifted(day: str, days: int) -> str:
     return DAYS[(DAYS.index(day) + days) % len(DAYS)]
 
 
-INTENTS = (
-    contextual(
-        "clock",
-        (
-            "(|please|hello,) (what time is it|what's the time|tell me the time) (|please|now)?",
-            "(|can you|could you) tell me (what time it is|the time) (|please|now)?",
-            "(do you know|do you have) the time?",
-            "how late is it (|now)?",
-            "what is the time (|now|right now)?",
-        ),
-        lambda context: f"It is {context.clock}." if context.clock else NO_CLOCK,
-        3.0,
-        "What time is it?",
+INTENTS = contextual(
+    """
+clock 3: What time is it?
+    (|please|hello,) (what time is it|what's the time|tell me the time) (|please|now)?
+    (|can you|could you) tell me (what time it is|the time) (|please|now)?
+    (do you know|do you have) the time?
+    how late is it (|now)?
+    what is the time (|now|right now)?
+day 2: What day is it?
+    what day (is it|is today|is it today|do we have today|of the week is it)?
+    (|can you|please) tell me what day it is (|today)?
+    (which day is it|which day is today|what weekday is it)?
+tomorrow:
+    what day (is|is it|will it be) tomorrow?
+    (which|what) day comes tomorrow?
+yesterday:
+    (what|which) day was (it|) yesterday?
+date 2: What is the date today?
+    (what is|what's) (the date|today's date) (|please)?
+    (what is|what's) the date today?
+    (|can you|could you) tell me (the|today's) date (|please)?
+    (which|what) date (is it|is today|do we have|do we have today)?
+""",
+    clock=lambda context: f"It is {context.clock}." if context.clock else NO_CLOCK,
+    day=lambda context: f"Today is {context.day}." if context.day else NO_DAY,
+    tomorrow=lambda context: f"Tomorrow is {_shifted(context.day, 1)}." if context.day else NO_DAY,
+    yesterday=lambda context: (
+        f"Yesterday was {_shifted(context.day, -1)}." if context.day else NO_DAY
     ),
-    contextual(
-        "day",
-        (
-            "what day (is it|is today|is it today|do we have today|of the week is it)?",
-            "(|can you|please) tell me what day it is (|today)?",
-            "(which day is it|which day is today|what weekday is it)?",
-        ),
-        lambda context: f"Today is {context.day}." if context.day else NO_DAY,
-        2.0,
-        "What day is it?",
-    ),
-    contextual(
-        "tomorrow",
-        (
-            "what day (is|is it|will it be) tomorrow?",
-            "(which|what) day comes tomorrow?",
-        ),
-        lambda context: f"Tomorrow is {_shifted(context.day, 1)}." if context.day else NO_DAY,
-    ),
-    contextual(
-        "yesterday",
-        ("(what|which) day was (it|) yesterday?",),
-        lambda context: f"Yesterday was {_shifted(context.day, -1)}." if context.day else NO_DAY,
-    ),
-    contextual(
-        "date",
-        (
-            "(what is|what's) (the date|today's date) (|please)?",
-            "(what is|what's) the date today?",
-            "(|can you|could you) tell me (the|today's) date (|please)?",
-            "(which|what) date (is it|is today|do we have|do we have today)?",
-        ),
-        lambda context: f"It is {context.date}." if context.date else NO_DATE,
-        2.0,
-        "What is the date today?",
-    ),
+    date=lambda context: f"It is {context.date}." if context.date else NO_DATE,
 )

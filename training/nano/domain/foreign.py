@@ -28,11 +28,7 @@ def foreign(texts: Iterable[str]) -> list[str]:
 
 
 def endless_foreign(texts: Iterable[str], random: Random) -> Iterator[Question]:
-    """Yield random foreign sentences.
-
-    Raises:
-        ValueError: none of the texts is foreign.
-    """
+    """Yield random foreign sentences; raises `ValueError` if none of the texts is foreign."""
     chosen = foreign(texts)
     if not chosen:
         raise ValueError("none of the sentences is foreign to the domain")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question or statement of a user.
-
-    Attributes:
-        text: the spoken words, with punctuation for the voice.
-        intent: name of its intent.
-        slots: its arguments, such as the two numbers of a sum.
-    """
-
-    text: str
-    intent: str
-    slots: tuple[str, ...] = ()
+    text: str  # the spoken words, with punctuation for the voice
+    intent: str  # name of its intent
+    slots: tuple[str, ...] = ()  # its arguments, such as the two numbers of a sum
 
 
 @dataclass(frozen=True)
@@ -35,21 +28,15 @@ class Scene:
 
 @dataclass
 class Context:
-    """State of a conversation on which replies depend; unknown values are empty.
+    """State of a conversation on which replies depend; unknown values are empty."""
 
-    Attributes:
-        name: of the user.
-        last_reply: the latest reply.
-        unsaid: rest of an interrupted reply.
-    """
-
-    name: str = ""
+    name: str = ""  # of the user
     clock: str = ""
     day: str = ""
     date: str = ""
     scene: Scene | None = None
-    last_reply: str = ""
-    unsaid: str = ""
+    last_reply: str = ""  # the latest reply
+    unsaid: str = ""  # rest of an interrupted reply
 
 
 Reply = Callable[[Question, Context, Random], str]
@@ -66,22 +53,49 @@ class Intent:
     examples: tuple[str, ...] = ()
 
 
-def fixed(name: str, phrases: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
-    """Return an intent with random fixed replies."""
-    questions = _questions(name, phrases)
-    return Intent(name, questions, lambda _q, _c, random: random.choice(replies), weight)
+def entries(table: str) -> Iterator[tuple[str, float, list[str], list[str]]]:
+    """Yield name, weight, texts and phrases of each intent of a table.
+
+    Its first line is "name: text / text" or "name weight: text / text"; its phrases follow in
+    indented lines.
+    """
+    for entry in re.split(r"\n(?! )", table.strip()):
+        head, *phrases = entry.split("\n")
+        names, _, texts = head.partition(":")
+        name, _, weight = names.partition(" ")
+        yield name, float(weight or 1), texts.strip().split(" / ") if texts else [], phrases
 
 
-def contextual(
-    name: str,
-    phrases: Sequence[str],
-    reply: Callable[[Context], str],
-    weight: float = 1.0,
-    *examples: str,
-) -> Intent:
-    """Return an intent whose reply depends on the context only."""
-    questions = _questions(name, phrases)
-    return Intent(name, questions, lambda _q, context, _r: reply(context), weight, examples)
+def fixed(table: str) -> list[Intent]:
+    """Return intents, of whose fixed replies, the texts of the table, one is drawn."""
+    return [
+        Intent(name, _questions(name, phrases), partial(_draw_reply, replies), weight)
+        for name, weight, replies, phrases in entries(table)
+    ]
+
+
+def contextual(table: str, **replies: Callable[[Context], str]) -> list[Intent]:
+    """Return intents whose replies depend on the context only; the texts are examples."""
+    return [
+        Intent(
+            name,
+            _questions(name, phrases),
+            partial(_reply_in_context, replies[name]),
+            weight,
+            tuple(examples),
+        )
+        for name, weight, examples, phrases in entries(table)
+    ]
+
+
+def _draw_reply(replies: Sequence[str], _q: Question, _c: Context, random: Random) -> str:
+    return random.choice(replies)
+
+
+def _reply_in_context(
+    reply: Callable[[Context], str], _q: Question, context: Context, _r: Random
+) -> str:
+    return reply(context)
 
 
 def slotted(

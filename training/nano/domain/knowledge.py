@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
-from training.nano.domain.kinds import Intent, slotted
+from training.nano.domain.kinds import Intent, entries, slotted
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, cardinal
 from training.nano.domain.words import (
     BABIES,
@@ -56,12 +57,22 @@ def _arithmetic() -> tuple[Intent, ...]:
     )
 
 
-def _looked_up(
-    name: str, table: Mapping[str, str], phrases: Sequence[str], sentence: str, weight: float = 2.0
-) -> Intent:
-    """Return an intent whose reply is a sentence with a slot and its table entry."""
-    slots = ((key,) for key in table)
-    return slotted(name, phrases, slots, lambda key: sentence.format(key, table[key]), weight)
+def _looked_up(table: str, **pairs: Mapping[str, str]) -> list[Intent]:
+    """Return intents whose reply is the table's sentence with a slot and its entry in `pairs`."""
+
+    def look_up(sentence: str, known: Mapping[str, str], key: str) -> str:
+        return sentence.format(key, known[key])
+
+    return [
+        slotted(
+            name,
+            phrases,
+            ((key,) for key in pairs[name]),
+            partial(look_up, sentence, pairs[name]),
+            weight,
+        )
+        for name, weight, (sentence,), phrases in entries(table)
+    ]
 
 
 def _followers(words: Sequence[str], *, is_ring: bool) -> dict[str, str]:
@@ -75,26 +86,18 @@ def _next(name: str, words: Sequence[str], *, is_ring: bool, weight: float) -> l
     after = _followers(words, is_ring=is_ring)
     before = {value: key for key, value in after.items()}
     asked = "(what|which one|tell me what|and what)"
-    return [
-        _looked_up(
-            f"after_{name}",
-            after,
-            (f"{asked} comes (|right|next) after {{0}}?", "what is (|the) next after {0}?"),
-            "{1} comes after {0}.",
-            weight,
-        ),
-        _looked_up(
-            f"before_{name}",
-            before,
-            (f"{asked} comes (|right|just) before {{0}}?", "what is before {0}?"),
-            "{1} comes before {0}.",
-            weight,
-        ),
-    ]
+    table = f"""
+after_{name} {weight}: {{1}} comes after {{0}}.
+    {asked} comes (|right|next) after {{0}}?
+    what is (|the) next after {{0}}?
+before_{name} {weight}: {{1}} comes before {{0}}.
+    {asked} comes (|right|just) before {{0}}?
+    what is before {{0}}?
+"""
+    return _looked_up(table, **{f"after_{name}": after, f"before_{name}": before})
 
 
 _DOUBLES = {cardinal(n): cardinal(2 * n) for n in range(1, LARGEST + 1)}
-_HALVES = {double: single for single, double in _DOUBLES.items()}
 _HOW_MANY = {
     "days are in a week": "A week has seven days.",
     "days are in a year": "A year has three hundred and sixty five days.",
@@ -114,75 +117,55 @@ _HOW_MANY = {
 
 INTENTS = (
     *_arithmetic(),
-    _looked_up(
-        "double",
-        _DOUBLES,
-        ("(what is|what's|tell me) (double|twice) {0}?", "{0} doubled is what?"),
-        "Twice {0} is {1}.",
+    *_looked_up(
+        """
+double 2: Twice {0} is {1}.
+    (what is|what's|tell me) (double|twice) {0}?
+    {0} doubled is what?
+half 2: Half of {0} is {1}.
+    (what is|what's|tell me) half of {0}?
+""",
+        double=_DOUBLES,
+        half={double: single for single, double in _DOUBLES.items()},
     ),
-    _looked_up("half", _HALVES, ("(what is|what's|tell me) half of {0}?",), "Half of {0} is {1}."),
     *_next("number", [cardinal(n) for n in range(31)], is_ring=False, weight=4.0),
     *_next("letter", LETTERS, is_ring=False, weight=2.5),
     *_next("day", DAYS, is_ring=True, weight=2.5),
     *_next("month", MONTHS, is_ring=True, weight=2.5),
-    _looked_up(
-        "opposite",
-        OPPOSITES,
-        (
-            "(what is|what's|tell me|name|) the opposite of {0}?",
-            "what is the (contrary|reverse) of {0}?",
-        ),
-        "The opposite of {0} is {1}.",
-        5.0,
+    *_looked_up(
+        """
+opposite 5: The opposite of {0} is {1}.
+    (what is|what's|tell me|name|) the opposite of {0}?
+    what is the (contrary|reverse) of {0}?
+capital 6: The capital of {0} is {1}.
+    (what is|what's|tell me|name|do you know|) the capital of {0}?
+    (what|which) city is the capital of {0}?
+    (what is|what's) the (capital city|main city) of {0}?
+animal_sound 5: A {0} says {1}.
+    (what does|what sound does|what noise does) (a|the) {0} (make|say)?
+    how does (a|the) {0} (go|sound)?
+    (make the sound|make a sound) like a {0}.
+colour_of 3: The color of {0} is {1}.
+    (what|which) color is {0}?
+    (what is|what's|tell me) the color of {0}?
+legs 2: {0} has {1} legs.
+    how many legs does {0} have?
+    how many legs has {0}?
+    (tell me|do you know) how many legs {0} has?
+baby 2: The baby of {0} is {1}.
+    what is the (baby|child) of {0} (|called)?
+    (what|how) do you call the (baby|child) of {0}?
+    (tell me|do you know) (what|how) the (baby|child) of {0} is called?
+how_many 2: {1}
+    how many {0}?
+    (tell me|say) how many {0}.
+""",
+        opposite=OPPOSITES,
+        capital=CAPITALS,
+        animal_sound=SOUNDS,
+        colour_of=COLOURS_OF,
+        legs=LEGS,
+        baby=BABIES,
+        how_many=_HOW_MANY,
     ),
-    _looked_up(
-        "capital",
-        CAPITALS,
-        (
-            "(what is|what's|tell me|name|do you know|) the capital of {0}?",
-            "(what|which) city is the capital of {0}?",
-            "(what is|what's) the (capital city|main city) of {0}?",
-        ),
-        "The capital of {0} is {1}.",
-        6.0,
-    ),
-    _looked_up(
-        "animal_sound",
-        SOUNDS,
-        (
-            "(what does|what sound does|what noise does) (a|the) {0} (make|say)?",
-            "how does (a|the) {0} (go|sound)?",
-            "(make the sound|make a sound) like a {0}.",
-        ),
-        "A {0} says {1}.",
-        5.0,
-    ),
-    _looked_up(
-        "colour_of",
-        COLOURS_OF,
-        ("(what|which) color is {0}?", "(what is|what's|tell me) the color of {0}?"),
-        "The color of {0} is {1}.",
-        3.0,
-    ),
-    _looked_up(
-        "legs",
-        LEGS,
-        (
-            "how many legs does {0} have?",
-            "how many legs has {0}?",
-            "(tell me|do you know) how many legs {0} has?",
-        ),
-        "{0} has {1} legs.",
-    ),
-    _looked_up(
-        "baby",
-        BABIES,
-        (
-            "what is the (baby|child) of {0} (|called)?",
-            "(what|how) do you call the (baby|child) of {0}?",
-            "(tell me|do you know) (what|how) the (baby|child) of {0} is called?",
-        ),
-        "The baby of {0} is {1}.",
-    ),
-    _looked_up("how_many", _HOW_MANY, ("how many {0}?", "(tell me|say) how many {0}."), "{1}"),
 )

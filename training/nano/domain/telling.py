@@ -86,66 +86,30 @@ def _repeated() -> Intent:
 INTENTS = (
     *_counting(),
     _repeated(),
-    fixed(
-        "alphabet",
-        (
-            "(|please|can you) say the (alphabet|a b c) (|for me).",
-            "what are the letters (|of the alphabet)?",
-        ),
-        _listed(LETTERS),
-    ),
-    fixed(
-        "days",
-        (
-            "(|please|can you) (say|name|list|tell me) (|all) the days of the week.",
-            "what are the days of the week?",
-        ),
-        _listed(DAYS),
-    ),
-    fixed(
-        "months",
-        (
-            "(|please|can you) (say|name|list|tell me) (|all) the months (|of the year).",
-            "what are the months (|of the year)?",
-        ),
-        _listed(MONTHS),
-    ),
-    fixed(
-        "story",
-        (
-            "(|please|can you|could you) tell me (a|a short|a little) story (|please).",
-            "i (want|would like) (to hear a|a) story (|please).",
-            "do you know (a|any) (story|stories)?",
-            "(read me|tell us) a story (|please).",
-        ),
-        STORY,
-        weight=4.0,
-    ),
-    fixed(
-        "another_story",
-        (
-            "(|please|can you) tell me (another|one more|a different|the other) story (|please).",
-            "(another|one more|a second) story, please.",
-        ),
-        SECOND_STORY,
-        weight=2.0,
-    ),
-    fixed(
-        "joke",
-        (
-            "(|please|can you|could you) tell me (a|a good|another) joke (|please).",
-            "do you know (a|any) (joke|jokes)?",
-            "(make me laugh|say something funny) (|please).",
-        ),
-        *JOKES,
-        weight=2.0,
-    ),
-    fixed(
-        "rhyme",
-        (
-            "(|please|can you) (tell|say|give) me a (poem|rhyme) (|please).",
-            "do you know a (poem|rhyme)?",
-        ),
-        "Roses are red, violets are blue. I am a small model, and I like you.",
-    ),
+    *fixed(f"""
+alphabet: {_listed(LETTERS)}
+    (|please|can you) say the (alphabet|a b c) (|for me).
+    what are the letters (|of the alphabet)?
+days: {_listed(DAYS)}
+    (|please|can you) (say|name|list|tell me) (|all) the days of the week.
+    what are the days of the week?
+months: {_listed(MONTHS)}
+    (|please|can you) (say|name|list|tell me) (|all) the months (|of the year).
+    what are the months (|of the year)?
+story 4: {STORY}
+    (|please|can you|could you) tell me (a|a short|a little) story (|please).
+    i (want|would like) (to hear a|a) story (|please).
+    do you know (a|any) (story|stories)?
+    (read me|tell us) a story (|please).
+another_story 2: {SECOND_STORY}
+    (|please|can you) tell me (another|one more|a different|the other) story (|please).
+    (another|one more|a second) story, please.
+joke 2: {" / ".join(JOKES)}
+    (|please|can you|could you) tell me (a|a good|another) joke (|please).
+    do you know (a|any) (joke|jokes)?
+    (make me laugh|say something funny) (|please).
+rhyme: Roses are red, violets are blue. I am a small model, and I like you.
+    (|please|can you) (tell|say|give) me a (poem|rhyme) (|please).
+    do you know a (poem|rhyme)?
+"""),
 )

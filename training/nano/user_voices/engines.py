@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import wave
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from training.nano.bank import INT16_PEAK, Samples
@@ -30,37 +31,21 @@ MARGIN_WINDOWS = 3
 MARGIN_SAMPLES = MARGIN_WINDOWS * WINDOW_SAMPLES  # of `trimmed`
 
 
-class Engine(Protocol):
-    """A speech synthesizer; the generator varies speed and pitch."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Return trimmed float32 samples at 16 kHz."""
-        ...
+# Speaks a text with a voice, varying speed and pitch at random: trimmed float32 samples at 16 kHz.
+Engine = Callable[[str, str, Random], Samples]
+FILE = "{file}"  # in a command, the WAV file to be written
 
 
-class Espeak:
+def espeak(text: str, voice: str, random: Random) -> Samples:
     """eSpeak NG: rule-based, many accents and variants."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        return _spoken(
-            [
-                *("espeak-ng", "-v", voice, "-s", str(random.randint(120, 190))),
-                *("-p", str(random.randint(25, 75)), "-w", "{file}", text),
-            ]
-        )
+    options = f"-v {voice} -s {random.randint(120, 190)} -p {random.randint(25, 75)}"
+    return _spoken(["espeak-ng", *options.split(), "-w", FILE, text])
 
 
-class Flite:
+def flite(text: str, voice: str, random: Random) -> Samples:
     """CMU Flite: recorded and statistical voices."""
-
-    def speak(self, text: str, voice: str, random: Random) -> Samples:
-        stretch = random.uniform(0.85, 1.3)
-        return _spoken(
-            [
-                *("flite", "-voice", voice, "--setf", f"duration_stretch={stretch:.2f}"),
-                *("-t", text, "-o", "{file}"),
-            ]
-        )
+    options = f"-voice {voice} --setf duration_stretch={random.uniform(0.85, 1.3):.2f}"
+    return _spoken(["flite", *options.split(), "-t", text, "-o", FILE])
 
 
 class Pico:
@@ -148,13 +133,16 @@ class Kokoro:
 
     def _opened(self) -> Any:
         if self._session is None:
-            import onnxruntime
-
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 3
-            self._session = onnxruntime.InferenceSession(str(self.model), options)
+            self._session = one_thread_session(str(self.model))
         return self._session
+
+
+def one_thread_session(model: str | bytes) -> Any:
+    """Open an ONNX model, a file or its bytes, on one thread of the CPU and without warnings."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def trimmed(samples: Samples) -> Samples:
@@ -181,9 +169,9 @@ def _resampled(samples: Samples, rate_hz: int) -> Samples:
 
 
 def _spoken(command: list[str]) -> Samples:
-    """Run a program that writes the WAV file "{file}"."""
+    """Run a program that writes `FILE`."""
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
-        filled = [file.name if part == "{file}" else part for part in command]
+        filled = [file.name if part == FILE else part for part in command]
         subprocess.run(filled, check=True, timeout=TIMEOUT_S, capture_output=True)
         with wave.open(file.name) as spoken:
             rate_hz = spoken.getframerate()

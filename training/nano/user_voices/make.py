@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from subprocess import SubprocessError
 import numpy as np
 from tqdm import tqdm
 
-from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter
+from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter, Samples
 from training.nano.domain.catalogue import (
     by_slots,
     intents,
@@ -25,7 +25,7 @@ from training.nano.domain.catalogue import (
 from training.nano.domain.foreign import endless_foreign
 from training.nano.domain.kinds import Question
 from training.nano.inputs import InputError
-from training.nano.user_voices.engines import Engine, Espeak, Flite, Hibari, Kokoro, Pico, styles_of
+from training.nano.user_voices.engines import Engine, Hibari, Kokoro, Pico, espeak, flite, styles_of
 
 HELD_OUT = {
     "kokoro": ("af_bella", "af_sky", "am_michael", "am_puck", "bf_emma", "bm_george"),
@@ -47,15 +47,7 @@ _ABROAD = (
 ).split()
 _FLITE = ("slt", "awb", "kal", "kal16")
 _PICO = ("en-US", "en-GB")
-_ACCENTS = (
-    "en-us",
-    "en-gb",
-    "en-gb-x-rp",
-    "en-gb-x-gbclan",
-    "en-gb-x-gbcwmd",
-    "en-us-nyc",
-    "en-029",
-)
+_ACCENTS = "en-us en-gb en-gb-x-rp en-gb-x-gbclan en-gb-x-gbcwmd en-us-nyc en-029".split()
 _VARIANTS = (
     "m1 m2 m3 m4 m5 m6 m7 m8 f1 f2 f3 f5 linda steph belinda alicia edward2 max michael adam john"
     " travis Gene Andy aunty klatt2 klatt4 anika"
@@ -99,57 +91,37 @@ SPLIT = 0.15  # of the questions are spoken in two parts, with a possible pause
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Folder of the package `py_nanotts`, and Kokoro's model and voices; None if not used."""
-
-    pico: Path | None = None
-    kokoro: Path | None = None
-    styles: Path | None = None
-
-
-@dataclass(frozen=True)
 class Order:
-    """Options of a recording run.
-
-    Attributes:
-        minutes: wall-clock time for questions, after the model's own voice.
-        held_out: use the voices for evaluation, and all questions.
-        foreign: sentences to record instead of questions; those similar to one are skipped.
-    """
-
-    minutes: float
+    minutes: float  # wall-clock time for questions, after the model's own voice
     processes: int
     seed: int
     engines: tuple[str, ...] = tuple(SHARES)
     has_own_voice: bool = True
-    held_out: bool = False
-    foreign: tuple[str, ...] = ()
+    held_out: bool = False  # use the voices for evaluation, and all questions
+    foreign: tuple[str, ...] = ()  # recorded instead of questions, if similar to none
+    pico: Path | None = None  # folder of the package `py_nanotts`
+    kokoro: Path | None = None  # its model
+    styles: Path | None = None  # its voices
 
 
-def record(inputs: Inputs, out: Path, order: Order) -> None:
+def record(out: Path, order: Order) -> None:
     """Record a bank in `out`, a folder for each process; raises as `require_engines`."""
-    require_engines(inputs, order)
+    require_engines(order)
     with ProcessPoolExecutor(order.processes) as pool:
-        jobs = [
-            pool.submit(_record, inputs, out, number, order) for number in range(order.processes)
-        ]
+        jobs = [pool.submit(_record, out, number, order) for number in range(order.processes)]
         for job in tqdm(as_completed(jobs), total=len(jobs), desc="recording", unit="process"):
             job.result()
 
 
-def require_engines(inputs: Inputs, order: Order) -> None:
-    """Check that every engine of an order can speak.
-
-    Raises:
-        InputError: an engine is unknown, not installed, or has no voices for evaluation.
-    """
+def require_engines(order: Order) -> None:
+    """Raise `InputError` if an engine is unknown, not installed, or lacks the voices ordered."""
     known = HELD_OUT if order.held_out else SHARES
     for name in order.engines:
         if name not in known:
             raise InputError(f"The engine {name!r} has no such voices; {', '.join(known)} have.")
-        if name == "kokoro" and (inputs.kokoro is None or inputs.styles is None):
+        if name == "kokoro" and (order.kokoro is None or order.styles is None):
             raise InputError("The engine kokoro needs its model and its voices.")
-        if name == "pico" and inputs.pico is None:
+        if name == "pico" and order.pico is None:
             raise InputError("The engine pico needs the folder of its package.")
         program = PROGRAMS.get(name)
         if program is not None and shutil.which(program) is None:
@@ -181,10 +153,10 @@ def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterato
         yield random.choice(random.choice(asked[name]))
 
 
-def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
+def _record(out: Path, number: int, order: Order) -> None:
     random = Random(f"{order.seed}/{number}")
     hibari = Hibari()
-    engines = _engines(inputs, hibari, order.engines)
+    engines = _engines(order, hibari)
     writer = BankWriter(out / f"{number:02d}")
     spent = dict.fromkeys(engines, 0.0)
     own = reply_texts()[number :: order.processes] if order.has_own_voice else []
@@ -205,7 +177,8 @@ def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
         began = time.monotonic()
         voice = draw_voice(name, random, held_out=order.held_out)
         try:
-            _add(writer, engines[name], name, voice, question, random, complete)
+            samples, cut = _spoken(engines[name], voice, question.text, random, complete)
+            writer.add(question, f"{name}:{voice}", samples, cut)
         except ENGINE_FAILURES as error:  # on one text; continue with the next
             print(f"{name}:{voice} cannot say {question.text!r}: {error}", flush=True)
             spent[name] += 5.0
@@ -213,27 +186,20 @@ def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
     writer.close()
 
 
-def _add(
-    writer: BankWriter,
-    engine: Engine,
-    name: str,
-    voice: str,
-    question: Question,
-    random: Random,
-    complete: set[str],
-) -> None:
-    parts = [question.text]
-    if random.random() < SPLIT and len(question.text.split()) > 1:
-        parts = _in_two(question.text, random, complete)
+def _spoken(
+    engine: Engine, voice: str, text: str, random: Random, complete: set[str]
+) -> tuple[Samples, int]:
+    """Speak a question; return its samples, and where a pause may be inserted, or 0."""
+    parts = [text]
+    if random.random() < SPLIT and len(text.split()) > 1:
+        parts = _in_two(text, random, complete)
     if len(parts) == 1:
-        samples = engine.speak(question.text, voice, random)
-        writer.add(question, f"{name}:{voice}", samples)
-        return
+        return engine(text, voice, random), 0
     state = random.getstate()
-    first = engine.speak(parts[0] + ",", voice, random)
+    first = engine(parts[0] + ",", voice, random)
     random.setstate(state)  # speak both parts with the same settings
-    second = engine.speak(parts[1], voice, random)
-    writer.add(question, f"{name}:{voice}", np.concatenate((first, second)), cut=len(first))
+    second = engine(parts[1], voice, random)
+    return np.concatenate((first, second)), len(first)
 
 
 def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
@@ -250,10 +216,10 @@ def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
     return [" ".join(words[:at]).rstrip(",.?!"), " ".join(words[at:])]
 
 
-def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, Engine]:
-    made: dict[str, Engine] = {"hibari": hibari, "flite": Flite(), "espeak": Espeak()}
-    if inputs.pico is not None and "pico" in names:
-        made["pico"] = Pico(inputs.pico)
-    if inputs.kokoro is not None and inputs.styles is not None:
-        made["kokoro"] = Kokoro(inputs.kokoro, styles_of(inputs.styles), hibari)
-    return {name: made[name] for name in names}
+def _engines(order: Order, hibari: Hibari) -> dict[str, Engine]:
+    made: dict[str, Engine] = {"hibari": hibari.speak, "flite": flite, "espeak": espeak}
+    if order.pico is not None and "pico" in order.engines:
+        made["pico"] = Pico(order.pico).speak
+    if order.kokoro is not None and order.styles is not None:
+        made["kokoro"] = Kokoro(order.kokoro, styles_of(order.styles), hibari).speak
+    return {name: made[name] for name in order.engines}

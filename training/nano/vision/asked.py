@@ -52,14 +52,9 @@ class PicturedConversations(Conversations):
 
 
 class SeeingModel(NanoModel):
-    """A model that encodes painted pictures, where `NanoModel` embeds their captions.
+    """A model that encodes painted pictures, where `NanoModel` embeds their captions."""
 
-    Attributes:
-        newest: rows [P, 64, width] of the pictures of the last pass, and their targets, int64
-            [P, 4].
-    """
-
-    newest: tuple[Tensor, Tensor]
+    newest: tuple[Tensor, Tensor]  # rows [P, 64, width] of the last pass; targets, int64 [P, 4]
 
     def __init__(
         self,

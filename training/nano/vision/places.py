@@ -59,38 +59,31 @@ class Readers(nn.Module):
         return [head(rows[:, place::PLACES]) for place, head in enumerate(self.heads)]
 
 
-class EmbeddingReaders(nn.Module):
+class EmbeddingReaders:
     """Classifies rows by their distance to word embeddings."""
 
     def __init__(self, embeddings: Tensor, ids: list[list[int]]) -> None:
         """Select the embeddings of `ids`; `power` is the mean squared norm of all embeddings."""
-        super().__init__()
-        for place, column in enumerate(ids):
-            known = embeddings[torch.tensor(column, device=embeddings.device)].detach().float()
-            self.register_buffer(f"place{place}", torch.cat((known, torch.zeros_like(known[:1]))))
-        self.power = float(embeddings.detach().float().square().sum(1).mean())
+        embeddings = embeddings.detach().float()
+        known = [embeddings[torch.tensor(column, device=embeddings.device)] for column in ids]
+        self._words = [torch.cat((words, torch.zeros_like(words[:1]))) for words in known]
+        self.power = float(embeddings.square().sum(1).mean())
 
     def targets(self, wanted: Tensor) -> Tensor:
         """Return the target rows of `wanted` [B, 4]: [B, 64, width]."""
-        words = torch.stack([self._words(p)[wanted[:, p]] for p in range(PLACES)], dim=1)
+        words = torch.stack([self._words[p][wanted[:, p]] for p in range(PLACES)], dim=1)
         return words.repeat(1, 64 // PLACES, 1)
 
     def apart(self, rows: Tensor, wanted: Tensor) -> Tensor:
         """Return the mean squared distance of rows to their targets, relative to `power`."""
         return (rows.float() - self.targets(wanted)).square().sum(-1).mean() / self.power
 
-    def forward(self, rows: Tensor) -> list[Tensor]:
+    def __call__(self, rows: Tensor) -> list[Tensor]:
         """Return the negative squared distance to every embedding, relative to `power`."""
         return [
-            -(rows[:, place::PLACES, None].float() - self._words(place)).square().sum(-1)
-            / self.power
-            for place in range(PLACES)
+            -(rows[:, place::PLACES, None].float() - words).square().sum(-1) / self.power
+            for place, words in enumerate(self._words)
         ]
-
-    def _words(self, place: int) -> Tensor:
-        words = self._buffers[f"place{place}"]
-        assert words is not None
-        return words
 
 
 def reading_loss(read: list[Tensor], wanted: Tensor) -> Tensor:

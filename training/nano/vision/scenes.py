@@ -31,19 +31,12 @@ _CHOICES = len(GRIDS[0])
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Contents of a batch of pictures; all int64 [B], -1 where not applicable.
+    """Contents of a batch of pictures; all int64 [B], -1 where not applicable."""
 
-    Attributes:
-        colour: index into `SCENE_COLOURS`.
-        shape: index into `SCENE_SHAPES`, or their number for a digit.
-        digit: 0 to 9.
-        count: number of things less one.
-    """
-
-    colour: Tensor
-    shape: Tensor
-    digit: Tensor
-    count: Tensor
+    colour: Tensor  # index into `SCENE_COLOURS`
+    shape: Tensor  # index into `SCENE_SHAPES`, or their number for a digit
+    digit: Tensor  # 0 to 9
+    count: Tensor  # number of things less one
 
     @classmethod
     def draw(cls, n: int, generator: torch.Generator) -> Labels:
@@ -72,17 +65,11 @@ class Labels:
 
 @dataclass(frozen=True, eq=False)
 class Placing:
-    """Positions in pixels.
+    """Positions in pixels."""
 
-    Attributes:
-        centres: float32 [B, 5, 2], x and y.
-        radii: float32 [B, 5], half a stencil's side; 0 for absent things.
-        panels: float32 [B, 4], left, top, right, bottom of the card; outside the picture if absent.
-    """
-
-    centres: Tensor
-    radii: Tensor
-    panels: Tensor
+    centres: Tensor  # float32 [B, 5, 2], x and y
+    radii: Tensor  # float32 [B, 5], half a stencil's side; 0 for absent things
+    panels: Tensor  # float32 [B, 4], left, top, right, bottom; outside the picture if absent
 
     def nearest(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the thing nearest to each point of a grid, in radii: int64 [B, h, w]."""

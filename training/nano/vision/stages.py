@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -61,35 +61,23 @@ FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a stage.
-
-    Attributes:
-        out: folder of `FILE`, from which a stage resumes.
-        batch: pictures of the served size per step.
-    """
-
     stencils: Path
-    out: Path
+    out: Path  # folder of `FILE`, from which a stage resumes
     clock: StageClock
     device: torch.device
-    batch: int = 192
+    batch: int = 192  # pictures of the served size per step
     rate: float = 1e-3
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Pictures of one size with their labels.
-
-    Attributes:
-        pictures: float32 [B, 3, H, W] in 0..1.
-        whole: width and height of the pictures of which these are windows.
-    """
+    """Pictures of one size with their labels."""
 
     labels: Labels
     placing: Placing
-    pictures: Tensor
-    whole: tuple[int, int]
+    pictures: Tensor  # float32 [B, 3, H, W] in 0..1
+    whole: tuple[int, int]  # width and height of the pictures of which these are windows
 
 
 class Teaching(nn.Module):
@@ -128,7 +116,7 @@ class Teaching(nn.Module):
         return vision.resample(features, size), patch_loss(self.patch_readers(features), wanted)
 
 
-def learn_attributes(setting: Setting) -> VisionEncoder:
+def learn_attributes(setting: Setting) -> None:
     """Train the encoder with classifiers of the attributes; needs no language model."""
     teaching = Teaching.load(setting)
     average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
@@ -147,10 +135,9 @@ def learn_attributes(setting: Setting) -> VisionEncoder:
             _save(average, setting.out)
     _load(average, teaching)
     _examine(teaching.vision, teaching.readers, setting)
-    return teaching.vision
 
 
-def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
+def learn_words(setting: Setting, llm_folder: Path) -> None:
     """Train the encoder to output the embeddings of caption words."""
     teaching = Teaching.load(setting)
     model = load_model(llm_folder, None).to(setting.device)
@@ -172,12 +159,11 @@ def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
             _save(average, setting.out)
     _load(average, teaching)
     _examine(teaching.vision, words, setting)
-    return teaching.vision
 
 
 def learn_questions(
     setting: Setting, llm_folder: Path, banks: Sequence[Path], encoder: Path, processes: int
-) -> VisionEncoder:
+) -> None:
     """Train the encoder on questions about pictures, through the frozen language model."""
     torch.manual_seed(setting.seed)
     vision = VisionEncoder(shapes.config())
@@ -196,7 +182,7 @@ def learn_questions(
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
         with fast(setting.device):
-            predicted = seeing(batch, seeing.encode_audio(batch, augment))
+            predicted = seeing(batch, augment)
         rows, wanted = seeing.newest
         apart = words.apart(rows, wanted)
         optimizer.step(predicted.loss + 0.3 * apart, tick)
@@ -211,15 +197,14 @@ def learn_questions(
             save(average.state_dict(), setting.out / FILE)
     _load(average, vision)
     _examine(vision, words, setting)
-    return vision
 
 
-def examine(setting: Setting, llm_folder: Path) -> dict[str, float]:
-    """Return the accuracies on pictures with held-out fonts."""
+def examine(setting: Setting, llm_folder: Path) -> None:
+    """Print the accuracies on pictures with held-out fonts."""
     vision = VisionEncoder(shapes.config()).to(setting.device)
     resume(vision, setting.out / FILE)
     model = load_model(llm_folder, None).to(setting.device)
-    return _examine(vision, _words(model, llm_folder), setting)
+    _examine(vision, _words(model, llm_folder), setting)
 
 
 @torch.no_grad()
@@ -244,7 +229,9 @@ def _fit(
 
 
 @torch.no_grad()
-def _examine(vision: VisionEncoder, readers: nn.Module, setting: Setting) -> dict[str, float]:
+def _examine(
+    vision: VisionEncoder, readers: Callable[[Tensor], list[Tensor]], setting: Setting
+) -> None:
     painter, random = _painter(setting, held_out=True), Random(setting.seed + 77)
     right = []
     for _ in range(4 if setting.device.type == "cpu" else 24):
@@ -257,7 +244,6 @@ def _examine(vision: VisionEncoder, readers: nn.Module, setting: Setting) -> dic
     shares["all four"] = float(columns.prod(1).mean())
     formatted = " ".join(f"{name} {share:.1%}" for name, share in shares.items())
     print(f"held-out pictures ({len(columns)}): {formatted}", flush=True)
-    return shares
 
 
 def _draw(painter: Painter, setting: Setting, tick: Tick | None, random: Random) -> Drawn:

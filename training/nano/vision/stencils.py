@@ -26,29 +26,17 @@ HELD_OUT_FONTS = (
 ).split()
 """Fonts for evaluation."""
 FONT_PATTERNS = (
-    "dejavu/DejaVu*.ttf",
-    "liberation/Liberation*.ttf",
-    "noto/NotoSans-*.ttf",
-    "noto/NotoSerif-*.ttf",
-    "noto/NotoSansMono-*.ttf",
-    "noto/NotoSansDisplay-*.ttf",
-    "noto/NotoSerifDisplay-*.ttf",
-)
+    "dejavu/DejaVu*.ttf liberation/Liberation*.ttf noto/NotoSans-*.ttf noto/NotoSerif-*.ttf"
+    " noto/NotoSansMono-*.ttf noto/NotoSansDisplay-*.ttf noto/NotoSerifDisplay-*.ttf"
+).split()
 
 Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class Stencils:
-    """Masks on one device.
-
-    Attributes:
-        masks: float32 [S, 96, 96] between 0 and 1.
-        kinds: int64 [S]: index of the shape, or the number of shapes plus the digit.
-    """
-
-    masks: Tensor
-    kinds: Tensor
+    masks: Tensor  # float32 [S, 96, 96] between 0 and 1
+    kinds: Tensor  # int64 [S]: index of the shape, or the number of shapes plus the digit
 
     @classmethod
     def load(cls, path: Path, device: torch.device, *, held_out: bool = False) -> Stencils:
@@ -97,32 +85,11 @@ def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
 
 
 def _shape_masks(shape: str) -> Iterator[np.ndarray]:
-    for points in _outlines(shape):
+    for points in _OUTLINES[shape]:
         for stroke in STROKES:
             if stroke and shape in ("star", "cross") and stroke < STROKES[-1]:
                 continue  # thin outlines of pointed shapes break up
             yield _filled(points, stroke)
-
-
-def _outlines(shape: str) -> Iterator[Points]:
-    if shape == "circle":
-        yield _ring(96)
-    elif shape == "square":
-        yield [(-1, -1), (1, -1), (1, 1), (-1, 1)]
-        yield _rounded(0.25)
-    elif shape == "triangle":
-        yield _ring(3)
-        yield [(0, -1), (0.8, 1), (-0.8, 1)]
-        yield [(-0.9, -1), (0.9, 1), (-0.9, 1)]
-    elif shape == "star":
-        for points, inner in ((5, 0.38), (5, 0.48), (6, 0.5)):
-            yield _star(points, inner)
-    elif shape == "heart":
-        yield _heart(1.0)
-        yield _heart(0.85)
-    else:
-        for width in (0.24, 0.33, 0.42):
-            yield _cross(width)
 
 
 def _ring(n: int) -> Points:
@@ -166,6 +133,20 @@ def _cross(w: float) -> Points:
                 x, y = -y, x
             points.append((x, y))
     return points
+
+
+_OUTLINES: dict[str, tuple[Points, ...]] = {
+    "circle": (_ring(96),),
+    "square": ([(-1, -1), (1, -1), (1, 1), (-1, 1)], _rounded(0.25)),
+    "triangle": (
+        _ring(3),
+        [(0, -1), (0.8, 1), (-0.8, 1)],
+        [(-0.9, -1), (0.9, 1), (-0.9, 1)],
+    ),
+    "star": (_star(5, 0.38), _star(5, 0.48), _star(6, 0.5)),
+    "heart": (_heart(1.0), _heart(0.85)),
+    "cross": (_cross(0.24), _cross(0.33), _cross(0.42)),
+}
 
 
 def _filled(points: Points, stroke: float) -> np.ndarray:

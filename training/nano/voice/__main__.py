@@ -23,24 +23,8 @@ Steps = Annotated[int, typer.Option(help="Steps at most.")]
 Minutes = Annotated[float, typer.Option(help="Minutes at most.")]
 Batch = Annotated[int, typer.Option(help="Rows or segments per step.")]
 
-
-@app.command()
-def texts(
-    downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
-    out: Annotated[Path, typer.Option(help="File to write.")],
-) -> None:
-    """Choose the texts of the target voice."""
-    stages.fetch_texts(downloads, out)
-
-
-@app.command()
-def record(
-    texts: Annotated[Path, typer.Option(help="Output of `texts`.")],
-    data: Data,
-    most: Annotated[int | None, typer.Option(help="Most texts besides the domain's.")] = None,
-) -> None:
-    """Speak the texts in the target voice, on all cores."""
-    stages.speak_texts(texts, data, most=most)
+app.command("texts")(stages.fetch_texts)
+app.command("record")(stages.speak_texts)
 
 
 @app.command()

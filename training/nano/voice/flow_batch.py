@@ -31,19 +31,12 @@ HISTORY_CODES = HISTORY_FRAMES // UPSAMPLING
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Attention mask and relative positions.
+    """Attention mask and relative positions."""
 
-    Attributes:
-        sees: attention mask, bool [B, T, T], query by key.
-        distance: relative position in the stream's cache, int64 [B, T, T].
-        is_real: bool [B, T], False in padding.
-        farthest: largest distance backward and forward.
-    """
-
-    sees: Tensor
-    distance: Tensor
-    is_real: Tensor
-    farthest: tuple[int, int]
+    sees: Tensor  # attention mask, bool [B, T, T], query by key
+    distance: Tensor  # relative position in the stream's cache, int64 [B, T, T]
+    is_real: Tensor  # bool [B, T], False in padding
+    farthest: tuple[int, int]  # largest distance backward and forward
 
     @classmethod
     def of(cls, n_prompt: int, place: Tensor, length: Tensor) -> Layout:

@@ -15,11 +15,11 @@ from MiniCPMO45.configuration_minicpmo import TIMING
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
 from training.nano.voice.pronunciation import LEAD_CODES
 from training.nano.voice.recordings import Recordings, fixed_voice
-from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import (
     Average,
     ReplayedStep,
@@ -45,35 +45,22 @@ FILE = "flow.pt"
 
 @dataclass(frozen=True, eq=False)
 class FlowBatch:
-    """Rows of padded utterances and crops.
-
-    Attributes:
-        place: index of each code in its utterance, int64 [B, n].
-        length: codes of the utterance of each code, int64 [B, n].
-        count: codes of that utterance that count in the loss, int64 [B, n]; those without their
-            look-ahead do not.
-    """
+    """Rows of padded utterances and crops."""
 
     codes: Tensor
     mel: Tensor
-    place: Tensor
-    length: Tensor
-    count: Tensor
+    place: Tensor  # index of each code in its utterance, int64 [B, n]
+    length: Tensor  # codes of the utterance of each code, int64 [B, n]
+    count: Tensor  # those of them with their look-ahead, which count in the loss, int64 [B, n]
 
 
 @dataclass(frozen=True, eq=False)
 class FlowDraws:
-    """Random values of a step.
+    """Random values of a step."""
 
-    Attributes:
-        noise: initial noise including the prompt, float32 [B, 2P + 2n, 80].
-        times: ODE times, distributed like the schedule of serving, float32 [B].
-        has_condition: float32 [B], 0 for unconditional rows (classifier-free guidance).
-    """
-
-    noise: Tensor
-    times: Tensor
-    has_condition: Tensor
+    noise: Tensor  # initial noise including the prompt, float32 [B, 2P + 2n, 80]
+    times: Tensor  # ODE times, distributed like the schedule of serving, float32 [B]
+    has_condition: Tensor  # float32 [B], 0 for unconditional rows (classifier-free guidance)
 
     @classmethod
     def draw(cls, size: int, n_frames: int, n_bins: int, generator: torch.Generator) -> FlowDraws:
@@ -146,7 +133,7 @@ def flow_loss(
 
 def train_flow(
     recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 32, seed: int = 0
-) -> Flow:
+) -> None:
     """Train, or resume training, and write `flow.pt`."""
     torch.manual_seed(seed)
     device = recordings.codes.device
@@ -183,5 +170,3 @@ def train_flow(
         tick.show(cfm=matching, mu=distance)
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
-    flow.load_state_dict(average.state_dict())
-    return flow.eval()

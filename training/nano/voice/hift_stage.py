@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from training.nano.bank import INT16_PEAK
+from training.nano.shapes import vocoder_config
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.discriminators import (
     Discriminators,
@@ -29,7 +31,6 @@ from training.nano.voice.discriminators import (
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.recordings import Recordings, fixed_voice
-from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import (
     Average,
     ReplayedStep,
@@ -130,8 +131,10 @@ def draw_segments(
 
 
 @torch.no_grad()
-def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generator) -> FlowMels:
-    device = recordings.mel.device
+def make_flow_mels(recordings: Recordings, weights: Path, generator: torch.Generator) -> FlowMels:
+    flow, device = Flow(vocoder_config().flow), recordings.mel.device
+    resume(flow, weights)
+    flow.to(device).eval()
     voice = fixed_voice(recordings)
     lengths = recordings.starts.diff()
     chosen = [i for i in range(len(recordings)) if lengths[i] <= LONGEST_CODES]
@@ -175,25 +178,27 @@ class HiFTTrainer:
             for module in (hift, discriminators)
         )
 
-    def plain(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        """Take a step with the spectral losses of mel [B, 80, F] and wave [B, L].
+    def step(
+        self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor, *, is_adversarial: bool
+    ) -> tuple[Tensor, ...]:
+        """Take a step with mel [B, 80, F] and wave [B, L].
+
+        Losses are spectral; with `is_adversarial` also those of the discriminators, which then take
+        a step, too.
 
         Returns:
-            The log-mel distance, and zero for the generator loss.
+            The log-mel distance and the generator loss, zero without discriminators.
         """
         made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
-        loss, mel_loss = self._spectral_part(made, wave)
-        self._update(loss)
-        return mel_loss.detach(), torch.zeros_like(mel_loss)
-
-    def adversarial(
-        self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Take a step with spectral and adversarial losses, and one of the discriminators."""
-        made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
-        generator_part, wanted = self._discriminate(wave, made.detach())
-        loss, mel_loss = self._spectral_part(made, wave)
-        self._update(loss + (made * wanted).sum())
+        mel_loss, rest = self._spectral(made, wave)
+        loss, generator_part = MEL_WEIGHT * mel_loss + SPECTRUM_WEIGHT * rest, rest.new_zeros(())
+        if is_adversarial:
+            generator_part, wanted = self._discriminate(wave, made.detach())
+            loss = loss + (made * wanted).sum()
+        self.ours.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.hift.parameters(), CLIP_NORM)
+        self.ours.step()
         return mel_loss.detach(), generator_part
 
     def _discriminate(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,16 +217,6 @@ class HiFTTrainer:
         self.theirs.step()
         return generator_part.detach(), wanted
 
-    def _spectral_part(self, made: Tensor, wave: Tensor) -> tuple[Tensor, Tensor]:
-        mel_loss, rest = self._spectral(made, wave)
-        return MEL_WEIGHT * mel_loss + SPECTRUM_WEIGHT * rest, mel_loss
-
-    def _update(self, loss: Tensor) -> None:
-        self.ours.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.hift.parameters(), CLIP_NORM)
-        self.ours.step()
-
 
 def train_hift(
     recordings: Recordings,
@@ -232,7 +227,7 @@ def train_hift(
     discriminators_from: float = DISCRIMINATORS_FROM,
     f0_steps: int = 4_000,
     seed: int = 0,
-) -> HiFT:
+) -> None:
     """Train, or resume training, and write `hift.pt` and the discriminators.
 
     The flow is used as soon as its weights are in the folder. `discriminators_from` is the share of
@@ -246,8 +241,9 @@ def train_hift(
     resume(discriminators, folder / DISCRIMINATORS_FILE)
     trainer = HiFTTrainer(hift.to(device).train(), discriminators.to(device).train())
     generator = torch.Generator(device).manual_seed(seed)
-    plain = ReplayedStep(trainer.plain, [trainer.ours])
-    adversarial = ReplayedStep(trainer.adversarial, [trainer.ours, trainer.theirs])
+    optimizers = [trainer.ours, trainer.theirs]
+    plain = ReplayedStep(partial(trainer.step, is_adversarial=False), [trainer.ours])
+    adversarial = ReplayedStep(partial(trainer.step, is_adversarial=True), optimizers)
     made: FlowMels | None = None
 
     def draw() -> tuple[Tensor, Tensor]:
@@ -258,10 +254,10 @@ def train_hift(
     average = Average(hift)
     for tick in clock.ticks("hift"):
         if made is None and tick.progress > FLOW_FROM and (folder / FLOW_FILE).is_file():
-            made = _flow_mels(recordings, folder, generator)
+            made = make_flow_mels(recordings, folder / FLOW_FILE, generator)
             hertz = train_fundamental(hift, draw, f0_steps)
             average.load({f"f0_predictor.{n}": p for n, p in hift.f0_predictor.named_parameters()})
-        for optimizer in (trainer.ours, trainer.theirs):
+        for optimizer in optimizers:
             set_rate(optimizer, tick, peak)
         segments = draw_segments(recordings, batch_size, generator, made)
         shape = (*segments.wave.shape, hift.config.nb_harmonics + 1)
@@ -273,17 +269,9 @@ def train_hift(
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
             save(discriminators.state_dict(), folder / DISCRIMINATORS_FILE)
-    hift.load_state_dict(average.state_dict())
-    return hift.eval()
 
 
 def _init_excitation(hift: HiFT) -> None:
     """Initialise the excitation as pulses, since the filter would learn to ignore a weak one."""
     torch.nn.init.ones_(hift.m_source.l_linear.weight)
     torch.nn.init.zeros_(hift.m_source.l_linear.bias)
-
-
-def _flow_mels(recordings: Recordings, folder: Path, generator: torch.Generator) -> FlowMels:
-    flow = Flow(vocoder_config().flow)
-    resume(flow, folder / FLOW_FILE)
-    return make_flow_mels(recordings, flow.to(recordings.mel.device).eval(), generator)

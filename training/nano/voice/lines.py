@@ -43,21 +43,14 @@ class Spoken:
 
 @dataclass
 class Line:
-    """One sequence of the speech decoder, and the sequence of the language model it depends on.
+    """One sequence of the speech decoder, and the sequence of the language model it depends on."""
 
-    Attributes:
-        context: token ids of the language model.
-        hidden: its states [len(context), width]; None if not computed yet.
-        labels: target code of each row, or `NO_LABEL`.
-        states: position in `context` whose state a row receives, or `NO_STATE`.
-    """
-
-    context: list[int]
-    hidden: Tensor | None = None
+    context: list[int]  # token ids of the language model
+    hidden: Tensor | None = None  # its states [len(context), width]; None if not computed yet
     ids: list[int] = field(default_factory=list)
     is_code: list[bool] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    states: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)  # target code of each row, or `NO_LABEL`
+    states: list[int] = field(default_factory=list)  # position in `context`, or `NO_STATE`
 
     def add_text(self, span: Span, markers: Sequence[int]) -> None:
         """Append a span of the context, then markers."""
@@ -83,11 +76,7 @@ class LineWriter:
         self._config = config
 
     def duplex(self, spoken: Spoken) -> Line:
-        """Return a turn in units of one second.
-
-        Raises:
-            UnfitTextError: the speech does not fit the units.
-        """
+        """Return a turn in units of one second; raises `UnfitTextError` if it is too long."""
         texts = split_reply(spoken.text)
         context = DuplexLayout(self._tokenizer)
         context.begin("", 0)
@@ -110,11 +99,7 @@ class LineWriter:
         return line
 
     def from_conversation(self, units: SpokenUnits, spoken: Spoken) -> Line:
-        """Return a completed reply of a conversation.
-
-        Raises:
-            UnfitTextError: the speech does not fit the units.
-        """
+        """Return a completed reply of a conversation; raises as `duplex`."""
         assert units.has_ended and units.text == spoken.text
         ends = [0, *accumulate(len(ids) for ids in units.ids)]
         line = Line([token for ids in units.ids for token in ids], torch.cat(units.hidden))
@@ -162,11 +147,7 @@ class LineWriter:
 def fit(spoken: Spoken, words_per_unit: Sequence[int]) -> list[int]:
     """Delay words to the start of their unit, with silence before them.
 
-    Returns:
-        Codes of all units: 25 of each but the last.
-
-    Raises:
-        UnfitTextError: there are more than 25 per unit.
+    Returns the codes of all units, 25 of each but the last; raises `UnfitTextError` for more.
     """
     due = [unit for unit, count in enumerate(words_per_unit) for _ in range(count)]
     if len(due) != len(spoken.word_codes):

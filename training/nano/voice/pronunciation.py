@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
 from MiniCPMO45.configuration_minicpmo import TIMING
+from training.nano.user_voices.engines import one_thread_session
 from training.nano.voice.alphabet import PHONEMES, SILENCE, code_of, pitch_class
 
 DURATIONS = "/Cast_32_output_0"  # the graph's tensor of phoneme durations, int64 [L]
@@ -46,20 +46,11 @@ class Phone:
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A spoken text.
-
-    Attributes:
-        wave: float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
-        codes: speech codes of `wave`, n / 960 of them.
-        f0_hz: fundamental per mel frame, 0 where unvoiced, float32 [n / 480].
-        word_codes: first code of each word of `text.split()`, counted from the end of the lead.
-    """
-
     text: str
-    wave: NDArray[np.float32]
-    codes: tuple[int, ...]
-    f0_hz: NDArray[np.float32]
-    word_codes: tuple[int, ...]
+    wave: NDArray[np.float32]  # [n] at 24 kHz, n a multiple of 960; `LEAD_CODES` are silent
+    codes: tuple[int, ...]  # speech codes of `wave`, n / 960 of them
+    f0_hz: NDArray[np.float32]  # fundamental per mel frame, 0 where unvoiced, float32 [n / 480]
+    word_codes: tuple[int, ...]  # first code of each word of `text.split()`, after the lead
 
     @property
     def spoken(self) -> tuple[int, ...]:
@@ -72,13 +63,8 @@ class UnspeakableTextError(ValueError):
 
 class Pronouncer:
     def __init__(self, seed: int = 0) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
         graph = with_durations(Path(self._voice.model_path).read_bytes())
-        self._session = onnxruntime.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"]
-        )
+        self._session = one_thread_session(graph)
         self._random = np.random.default_rng(seed)
 
     @cached_property
@@ -90,9 +76,8 @@ class Pronouncer:
     def speak(self, text: str) -> Utterance:
         """Speak a text, sentence by sentence.
 
-        Raises:
-            UnspeakableTextError: the text is empty, a sentence is too long, or words cannot be
-                matched with its pronunciation.
+        Raises `UnspeakableTextError` if the text is empty, a sentence is too long, or words cannot
+        be matched with its pronunciation.
         """
         parts = self._voice.split_sentences(text)
         if not parts:
@@ -254,11 +239,7 @@ def _add_pause(phones: list[Phone], start_s: float, stop_s: float, loud_s: NDArr
 
 
 def first_code(phones: list[Phone], places: list[int], symbol: int) -> int:
-    """Return the first code of a word.
-
-    Raises:
-        UnspeakableTextError: no phone of the word has a code.
-    """
+    """Return the first code of a word; raises `UnspeakableTextError` if no phone of it has one."""
     for at, phone in enumerate(phones):
         if phone.symbol and phone.place >= symbol and at in places:
             return places.index(at)

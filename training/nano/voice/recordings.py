@@ -31,7 +31,6 @@ from training.nano.voice.pronunciation import (
     UnspeakableTextError,
     Utterance,
 )
-from training.nano.voice.sizes import PROMPT_CODES
 
 SAMPLES_PER_CODE = TIMING.samples_per_code
 TEXTS_PER_JOB = 200
@@ -39,23 +38,15 @@ TEXTS_PER_JOB = 200
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Concatenated utterances.
-
-    Attributes:
-        word_codes: first code of each word of a text, counted from the end of the lead.
-        starts: first code of each utterance, with its end in the next entry, int64 [U + 1].
-        wave: int16 [C * 960] at 24 kHz.
-        f0_hz: float32 [C * 2], 0 where unvoiced.
-        mel: log mel, float16 [C * 2, 80].
-    """
+    """Concatenated utterances."""
 
     texts: tuple[str, ...]
-    word_codes: tuple[tuple[int, ...], ...]
-    starts: Tensor
+    word_codes: tuple[tuple[int, ...], ...]  # first code of each word, counted after the lead
+    starts: Tensor  # first code of each utterance, with its end in the next entry, int64 [U + 1]
     codes: Tensor
-    wave: Tensor
-    f0_hz: Tensor
-    mel: Tensor
+    wave: Tensor  # int16 [C * 960] at 24 kHz
+    f0_hz: Tensor  # float32 [C * 2], 0 where unvoiced
+    mel: Tensor  # log mel, float16 [C * 2, 80]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -86,15 +77,14 @@ class Recordings:
         )
 
 
-def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
+def record(texts: Sequence[str], path: Path) -> None:
     """Speak texts with the target voice on all cores and write one `.npz` file.
 
     Texts that cannot be spoken word by word are skipped.
     """
     jobs = [texts[at : at + TEXTS_PER_JOB] for at in range(0, len(texts), TEXTS_PER_JOB)]
-    seeds = range(seed, seed + len(jobs))
     with ProcessPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        done = pool.map(_speak_all, jobs, seeds)
+        done = pool.map(_speak_all, jobs, range(len(jobs)))
         spoken = [each for some in tqdm(done, "voice", len(jobs)) for each in some]
     write(spoken, path)
 
@@ -130,6 +120,7 @@ def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:
     return spoken
 
 
+PROMPT_CODES = 50  # of the fixed voice, like the history in the caches
 PROMPT_TEXT = "I am glad that you are here, and I like to talk with you."
 
 

@@ -24,18 +24,10 @@ AVERAGE_DECAY = 0.999
 
 @dataclass(frozen=True)
 class Tick:
-    """One step of a stage.
-
-    Attributes:
-        progress: completed share of the stage, 0 to 1.
-        is_save_due: this is the last step, or the last save was two minutes ago.
-        elapsed_s: training time, including earlier runs.
-    """
-
     step: int
-    progress: float
-    is_save_due: bool
-    elapsed_s: float
+    progress: float  # completed share of the stage, 0 to 1
+    is_save_due: bool  # this is the last step, or the last save was two minutes ago
+    elapsed_s: float  # training time, including earlier runs
     bar: tqdm = field(repr=False)
 
     def show(self, **figures: Tensor | float) -> None:

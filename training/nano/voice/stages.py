@@ -9,8 +9,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import torch
+import typer
 
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
@@ -50,29 +52,29 @@ CHATTERBOT = Package(
     "chatterbot_corpus-1.3.3-py2.py3-none-any.whl",
     "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
 )
+SEED = 0
 HELD_OUT_IN = 40  # one of so many texts is held out
 
 
-def fetch_texts(downloads: Path, path: Path) -> None:
-    """Fetch the collections of everyday sentences and choose the texts of the target voice.
-
-    Raises:
-        InputError: a registry cannot be reached, or a file is not the pinned one.
-    """
+def fetch_texts(
+    downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+) -> None:
+    """Choose the texts of the target voice."""
     downloads.mkdir(parents=True, exist_ok=True)
     chitchat, chatterbot = (fetch_package(each, downloads) for each in (CHITCHAT, CHATTERBOT))
-    choose_texts(chitchat, chatterbot, path)
+    choose_texts(chitchat, chatterbot, out)
 
 
-def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0) -> None:
+def choose_texts(chitchat: Path, chatterbot: Path, path: Path) -> None:
     """Choose the texts of the target voice, from the wheels of both collections."""
     path.parent.mkdir(parents=True, exist_ok=True)
     everyday = everyday_sentences(chitchat, chatterbot)
     replies = reply_texts()
     words = [*common_words(everyday), *common_words(replies) * OWN_WORDS_TIMES]
-    lists = word_lists(words, WORD_LISTS, seed)
-    Random(seed).shuffle(everyday)
-    changed = with_other_words(replies, CHANGED_REPLIES, seed)
+    lists = word_lists(words, WORD_LISTS, SEED)
+    Random(SEED).shuffle(everyday)
+    changed = with_other_words(replies, CHANGED_REPLIES, SEED)
     texts = [*replies, *changed, *everyday[:EVERYDAY_SENTENCES], *lists]
     path.write_text(json.dumps(texts, indent=0), encoding="utf8")
 
@@ -82,22 +84,22 @@ def is_held_out(text: str) -> bool:
     return hashlib.sha256(text.encode()).digest()[0] < 256 // HELD_OUT_IN
 
 
-def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: int = 0) -> None:
-    """Record the texts in the target voice, for training and for evaluation.
-
-    Besides the domain's replies, `most` texts are chosen at random; None for all.
-    """
-    random = Random(seed)
-    texts = json.loads(texts_file.read_text(encoding="utf8"))
-    random.shuffle(texts)
+def speak_texts(
+    texts: Annotated[Path, typer.Option(help="Output of `texts`.")],
+    data: Annotated[Path, typer.Option(help="Folder with the recordings.")],
+    most: Annotated[int | None, typer.Option(help="Most texts besides the domain's.")] = None,
+) -> None:
+    """Speak the texts in the target voice, on all cores."""
+    random = Random(SEED)
+    chosen = json.loads(texts.read_text(encoding="utf8"))
+    random.shuffle(chosen)
     replies = set(reply_texts())
-    others = [text for text in texts if text not in replies]
-    texts = [*(text for text in texts if text in replies), *others[:most]]
-    random.shuffle(texts)
-    training = [PROMPT_TEXT, *(text for text in texts if not is_held_out(text))]
-    record(training, out / RECORDINGS_FILE, seed=seed)
-    held_out = [PROMPT_TEXT, *(text for text in texts if is_held_out(text))]
-    record(held_out, out / HELD_OUT_FILE, seed=seed)
+    others = [text for text in chosen if text not in replies]
+    chosen = [*(text for text in chosen if text in replies), *others[:most]]
+    random.shuffle(chosen)
+    for file, is_wanted in ((RECORDINGS_FILE, False), (HELD_OUT_FILE, True)):
+        spoken = [text for text in chosen if is_held_out(text) == is_wanted]
+        record([PROMPT_TEXT, *spoken], data / file)
 
 
 def learn_tts(

@@ -37,21 +37,14 @@ FILE = "tts.pt"
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Concatenated lines on the training device.
+    """Concatenated lines on the training device."""
 
-    Attributes:
-        starts: first row of each line and the end, int64 [N + 1], on the CPU.
-        labels: index into the used codes, or `NO_LABEL`, int64 [R].
-        states: float16 [S, llm width].
-        state_of: row of `states`, or `NO_STATE`, int64 [R].
-    """
-
-    starts: Tensor
+    starts: Tensor  # first row of each line and the end, int64 [N + 1], on the CPU
     ids: Tensor
     is_code: Tensor
-    labels: Tensor
-    states: Tensor
-    state_of: Tensor
+    labels: Tensor  # index into the used codes, or `NO_LABEL`, int64 [R]
+    states: Tensor  # float16 [S, llm width]
+    state_of: Tensor  # row of `states`, or `NO_STATE`, int64 [R]
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -250,7 +243,7 @@ def train_tts(
     *,
     batch_rows: int = 16_384,
     seed: int = 0,
-) -> MiniCPMTTS:
+) -> None:
     """Train, or resume training, and write `tts.pt`."""
     torch.manual_seed(seed)
     device = lines.ids.device
@@ -276,7 +269,6 @@ def train_tts(
             averaged.load_state_dict(tensors)
             nats, share = evaluate(averaged.to(device), held_out, table, shape)
             tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} top-1 accuracy")
-    return averaged.eval()
 
 
 @torch.no_grad()

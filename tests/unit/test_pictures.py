@@ -1,4 +1,4 @@
-"""Slicing, patches and stacked frames: sizes against the published table, pixels by hand."""
+"""Slices, patches, stacked frames and parts of a clip: the published sizes, pixels by hand."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.processing.pictures import (
+    MIN_LAST_SAMPLES,
+    Patches,
+    Slice,
     SlicePlan,
     best_size,
     grid_for,
+    patches_of,
     plan_slices,
+    render_slices,
     resize,
     slice_image,
     stack_frames,
     to_patches,
     to_strip,
+    video_parts,
 )
 
 BICUBIC = Image.Resampling.BICUBIC
@@ -237,3 +243,98 @@ def test_a_smaller_frame_is_enlarged_and_centred_on_white() -> None:
 def test_nothing_cannot_be_stacked() -> None:
     with pytest.raises(ValueError, match="no frames"):
         stack_frames([])
+
+
+@settings(max_examples=15, deadline=None)
+@given(width=st.integers(20, 900), height=st.integers(20, 900), limit=st.integers(1, 9))
+def test_slices_have_the_planned_sizes(width: int, height: int, limit: int) -> None:
+    plan = plan_slices(width, height, limit, CONFIG)
+    sliced = slice_image(noise(width, height), limit, CONFIG)
+    assert sliced.grid == plan.grid
+    assert [each.extent for each in sliced.slices] == sizes_of(plan)
+    grids = [(height // 14, width // 14) for width, height in sizes_of(plan)]
+    assert [each.size for each in sliced.slices] == grids
+    assert [picture.size for picture in render_slices(sliced.slices)] == sizes_of(plan)
+
+
+def test_cells_put_together_are_the_enlarged_picture() -> None:
+    picture = noise(640, 480)
+    sliced = slice_image(picture, 9, CONFIG)
+    assert sliced.grid == (2, 1)
+    source, *cells = (np.asarray(each) for each in render_slices(sliced.slices))
+    whole = picture.resize((2 * 364, 546), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(np.concatenate(cells, axis=1), np.asarray(whole))
+    overview = picture.resize((518, 392), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(source, np.asarray(overview))
+
+
+def test_the_original_picture_is_left_alone() -> None:
+    picture = noise(300, 200)
+    before = np.asarray(picture).copy()
+    patches_of(slice_image(picture, 9, CONFIG).slices)
+    np.testing.assert_array_equal(np.asarray(picture), before)
+
+
+def test_slices_of_several_pictures_come_in_order() -> None:
+    """What is patch vectors already stays as it is."""
+    first, second = slice_image(noise(300, 200), 9, CONFIG), slice_image(noise(640, 480), 9, CONFIG)
+    made = to_patches(noise(28, 42))
+    mixed: list[Slice] = [*second.slices, made, first.slices[0], second.slices[1]]
+    patches = patches_of(mixed)
+    assert all(isinstance(each, Patches) for each in patches)
+    assert [each.size for each in patches] == [each.size for each in mixed]
+    assert patches[len(second.slices)] is made
+    for one, part in zip(patches, mixed, strict=True):
+        [alone] = patches_of([part])
+        np.testing.assert_array_equal(one.values, alone.values)
+
+
+def frames(count: int) -> list[Image.Image]:
+    return [Image.new("RGB", (32, 18), (10 * i, 0, 0)) for i in range(count)]
+
+
+def sound(duration_s: float) -> np.ndarray:
+    return np.arange(int(duration_s * 16_000), dtype=np.float32)
+
+
+def kinds(parts: list[Image.Image | np.ndarray]) -> str:
+    return "".join("s" if isinstance(part, np.ndarray) else "p" for part in parts)
+
+
+def test_pictures_and_seconds_alternate_and_no_sample_is_lost() -> None:
+    audio = sound(3.5)
+    parts = video_parts(frames(4), [0, 1, 2, 3], audio, 3.5)
+    assert kinds(parts) == "pspspsps"
+    heard = np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+    assert np.array_equal(heard, audio)
+
+
+def test_the_last_piece_is_padded() -> None:
+    parts = video_parts(frames(2), [0, 1], sound(1.02), 1.02)
+    last = parts[-1]
+    assert isinstance(last, np.ndarray)
+    assert len(last) == MIN_LAST_SAMPLES
+    assert not last[320:].any()
+
+
+def test_frames_in_between_become_one_picture_after_the_sound() -> None:
+    shown = frames(6)
+    parts = video_parts(shown, [i / 3 for i in range(6)], sound(2.0), 2.0, frames_per_piece=3)
+    assert kinds(parts) == "psppsp"
+    assert [parts[0], parts[3]] == [shown[0], shown[3]]
+    merged = parts[2]
+    assert isinstance(merged, Image.Image)
+    assert merged.size == (32, 18 * 2 + 6)  # two wide pictures stand nearer a square in a column
+
+
+def test_a_silent_film_has_no_sound_parts() -> None:
+    assert kinds(video_parts(frames(2), [0, 1], np.zeros(0, np.float32), 2.0)) == "pp"
+    assert video_parts([], [], sound(1.0), 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("times_s", "per_piece"), [([0.0], 1), ([1.0, 0.0], 1), ([0.0, 9.0], 1), ([0.0, 1.0], 0)]
+)
+def test_contradictions_are_refused(times_s: list[float], per_piece: int) -> None:
+    with pytest.raises(ValueError):
+        video_parts(frames(2), times_s, sound(2.0), 2.0, frames_per_piece=per_piece)

@@ -35,8 +35,6 @@ AGED: Final = 1.35
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The cost of one unit."""
-
     at_s: float
     share: float  # engine time as a share of the unit's length
     active: int  # sessions that had units at that time

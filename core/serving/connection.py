@@ -40,8 +40,6 @@ Machine = SessionMachine | GptLiveMachine
 
 
 class Timers:
-    """The named timers of one machine."""
-
     def __init__(self, post: Callable[[events.TimerFired], None]) -> None:
         self._post = post
         self._running: dict[events.TimerName, asyncio.TimerHandle] = {}

@@ -81,8 +81,6 @@ class PicturePrefetch:
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
-    """Carries out the effects of `/ws/duplex`."""
-
     _detector: BargeInDetector | None = None
     _turns: TurnDetector | None = None  # segments the user's speech for the transcriber
     _unit_slices: int | None = None  # the last unit's limit, which the next one will share
@@ -105,7 +103,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             case effects.Step():
                 await self._unit(effect, emit)
             case effects.Finalize():
-                await self._finalize(emit)
+                view, began_s = self._opened, time.perf_counter()
+                await self._call(view.finish_unit())
+                finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
+                await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
@@ -191,12 +192,6 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         written = writer.write(from_pcm(made.audio_data)) if made.audio_data else b""
         return written + writer.finish() if made.end_of_turn else written
 
-    async def _finalize(self, emit: Emit) -> None:
-        view, began_s = self._opened, time.perf_counter()
-        await self._call(view.finish_unit())
-        finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
-        await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
-
     # --- pictures ---
 
     def expect_prefetch(self, effect: effects.Prefetch) -> None:
@@ -205,8 +200,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
         if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
-            asked = self._unit_slices
-            limit = view.slice_limit if asked is None else asked
+            limit = self._slice_limit(view)
 
             async def encode(data: str) -> EncodedPicture:
                 return await view.encode_ahead(await self._decoded(data), limit)
@@ -218,20 +212,21 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self, view: DuplexMode, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> list[Any]:  # Any: decoded, or of the model's own type
         """Return the model's input for each picture; emit the problems of those left out."""
-        asked = effect.chunk.max_slice_nums
-        limit = view.slice_limit if asked is None else asked
+        limit = self._slice_limit(view)
         pictures: list[Any] = []
         for frame, found in zip(effect.frames, encoded, strict=True):
-            if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
-                try:
+            try:
+                if isinstance(found, PictureError):
+                    raise found
+                if found is None or found.max_slices != limit:
                     found = await self._decoded(frame.data)
-                except PictureError as error:
-                    found = error
-            if isinstance(found, PictureError):
-                await emit(events.EngineWarning(found))
-            else:
                 pictures.append(found)
+            except PictureError as error:
+                await emit(events.EngineWarning(error))
         return pictures
+
+    def _slice_limit(self, view: DuplexMode) -> int:
+        return view.slice_limit if self._unit_slices is None else self._unit_slices
 
     async def _decoded(self, data: str) -> Any:
         decode = partial(decode_wire_picture, data, allowed=self._frame_limits)

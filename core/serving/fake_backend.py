@@ -300,8 +300,6 @@ class FakeDuplexView(FakeView):
 
 
 class FakeChatView(FakeView):
-    """One request, one reply."""
-
     _max_words, _start = 0, ""
 
     async def feed_request(self, request: ChatRequest) -> str:

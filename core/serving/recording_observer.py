@@ -100,8 +100,6 @@ class RecordingObserver(Generic[RecorderT]):
 
 @dataclass(eq=False)
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
-    """Records a duplex session: every unit's input and result."""
-
     # By the message's identity, until its unit.
     _arrivals_ms: dict[int, float] = field(default_factory=dict, init=False)
     _early = b""  # audio of the present unit that was sent ahead of its result
@@ -299,9 +297,8 @@ class RealtimeRecording(TurnRecording):
             self._turn_of.pop(next(iter(self._turn_of)))
 
     def _record_text(self, text: str, turn_index: int) -> None:
-        if text:
-            transcript = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
-            self._record_transcript(transcript)
+        if text and self.recorder is not None:
+            self.recorder.record_words("user_transcript", text, 0, turn=turn_index)
 
     def _end_unit_turn(self, done: Json) -> None:
         parts = [part for item in done["output"] for part in item.get("content", ())]

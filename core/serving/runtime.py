@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from core.engine import WorkCancelledError
 from core.engine.engine import Engine
-from core.errors import ModelError, OmniError, ShuttingDownError
+from core.errors import GenerationFailedError, ModelError, OmniError, ShuttingDownError
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
@@ -77,10 +78,17 @@ class ThreadPools:
         self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
         return not keeps_slot
 
-    def failed(self) -> None:
-        """Log and count the unexpected failure that is being handled."""
-        self.failures += 1
-        self._log.exception("model_call_failed")
+    @contextmanager
+    def counting_failures(self) -> Iterator[None]:
+        """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
+        try:
+            yield
+        except (OmniError, WorkCancelledError):
+            raise
+        except Exception as error:
+            self.failures += 1
+            self._log.exception("model_call_failed")
+            raise GenerationFailedError() from error
 
     def close(self) -> None:
         """End the threads after their current calls, without waiting for them."""
@@ -118,8 +126,6 @@ class _Loaded:
 
 
 class WorkerRuntime:
-    """The model and the other resources that a worker's sessions share."""
-
     def __init__(
         self,
         make_backend: Callable[[], Backend],

@@ -11,14 +11,14 @@ import asyncio
 import contextvars
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.errors import InternalError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
@@ -42,23 +42,9 @@ HANG_LIMIT_S: Final = 60.0
 
 @dataclass
 class _Work:
-    """Counts of work effects."""
-
     requested: int = 0
     ended: int = 0
     interrupted: int = 0  # number of the last one that was interrupted
-
-
-@contextmanager
-def counting_failures(pools: ThreadPools) -> Iterator[None]:
-    """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
-    try:
-        yield
-    except (OmniError, WorkCancelledError):
-        raise
-    except Exception as error:
-        pools.failed()
-        raise GenerationFailedError() from error
 
 
 class SessionThreads:
@@ -95,7 +81,7 @@ class SessionThreads:
         try:
             if done.cancelled():
                 raise WorkCancelledError
-            with counting_failures(self._pools):
+            with self._pools.counting_failures():
                 return done.result()
         finally:
             if was_cancelled:
@@ -279,7 +265,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running.add(task)
         self._feeding = task if feeds else self._feeding
         try:
-            with counting_failures(self._runtime.threads):
+            with self._runtime.threads.counting_failures():
                 return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
@@ -302,12 +288,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         turn_index: int | None = None,
         prefill: WorkerPrefill | None = None,
     ) -> None:
-        found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
-        of = partial(events.Transcribed, segment, turn_index=turn_index, prefill=prefill)
-        if isinstance(found, OmniError):
-            await emit(of(problem=found))
-        else:
-            await emit(of(text=found.text, language=found.language))
+        found, problem = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
+        said = (found.text, found.language)
+        await emit(events.Transcribed(segment, *said, problem, turn_index, prefill))
 
     async def _feed(
         self,

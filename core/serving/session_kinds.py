@@ -96,7 +96,6 @@ MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {
 
 
 def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
-    """Return the messages that a path takes, and their configured limits."""
     limits = settings.limits
     event_sizes = (EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
     match kind:
@@ -128,7 +127,6 @@ def frame_limits(limits: LimitSettings) -> PictureLimits:
 
 
 def duplex_limits(duplex: DuplexSettings, context_tokens: int | None) -> DuplexLimits:
-    """Return the limits of duplex sessions with a model of such a context."""
     return DuplexLimits(
         pause_timeout_s=duplex.pause_timeout,
         max_session_s=duplex.max_session_s,

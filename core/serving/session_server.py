@@ -28,7 +28,7 @@ from core.schemas.queue import (
     check_session_id,
     read_seq,
 )
-from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
+from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
@@ -79,8 +79,6 @@ class _Live:
 
 
 class SessionServer:
-    """Serves the sessions of a worker."""
-
     def __init__(self, builder: SessionBuilder) -> None:
         self.runtime = runtime = builder.runtime
         self.recordings = builder.recordings
@@ -136,10 +134,8 @@ class SessionServer:
 
     # --- sockets ---
 
-    async def serve(
-        self, websocket: WebSocket, kind: SocketKind, session_id: str | None, variant: str | None
-    ) -> None:
-        """Serve one socket to its end; `variant` is the kind of duplex, if the gateway names it.
+    async def serve(self, websocket: WebSocket, kind: SocketKind) -> None:
+        """Serve one socket to its end.
 
         A worker that is not ready denies the handshake, so that the gateway can try another one.
         """
@@ -150,21 +146,20 @@ class SessionServer:
             await websocket.send_denial_response(JSONResponse(body, error.http_status))
             return
         await websocket.accept()
-        socket = StarletteSocket(websocket)
-        name = session_id or generate_session_id(UNNAMED)
+        socket, query = StarletteSocket(websocket), websocket.query_params
+        name = query.get("session_id") or generate_session_id(UNNAMED)
         with structlog.contextvars.bound_contextvars(session_id=name):
             try:
                 check_session_id(name)
                 self._check_open()
-                owner = Owner(name, kind.request_type(name, variant))
-                owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
-                query = websocket.query_params
+                secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 if LAST_SEQ in query:
-                    resumable = self._resumable(kind, name, owner.secret)
+                    resumable = self.resumable(kind, name, secret)
                     if resumable is None:
                         raise errors.SessionExpiredError()
                     await resumable.resume(socket, read_seq(query[LAST_SEQ]))
                     return
+                owner = Owner(name, kind.request_type(name, query.get("variant")), secret=secret)
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 owner.is_recorded = UNRECORDED not in query
@@ -218,19 +213,17 @@ class SessionServer:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"Sessions asked to stop: {len(found)}.")
 
-    def keeps(self, session: KeptSession) -> bool:
-        """Return whether a session can be resumed over another socket of its client."""
-        kind, name, secret = session.kind, session.session_id, session.session_secret
-        return self._resumable(kind, name, secret) is not None
+    def resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
+        """Return the socket of a session that another socket may continue.
 
-    # --- helpers ---
-
-    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
-        """Return the session's socket, None if there is none or the secret is wrong."""
+        None if there is no such session, or the secret is wrong.
+        """
         live = self._live.get((kind, session_id))
         if live is None or not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
             return None
         return live.resumable
+
+    # --- helpers ---
 
     async def _wait_until_empty(self, limit_s: float) -> None:
         """Wait for running turns, and disconnect idle clients.

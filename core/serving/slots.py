@@ -227,12 +227,6 @@ class SessionStore:
                 return conversation
         return None
 
-    def take_back(self, conversation: Conversation) -> bool:
-        if conversation not in self._kept:
-            return False
-        self._kept.remove(conversation)
-        return True
-
     def make_room(self, active: int) -> list[Conversation]:
         """Evict and return the surplus, given the number of active sessions."""
         surplus = max(0, len(self._kept) + active - self._capacity)

@@ -174,24 +174,26 @@ async def transcribe_or_error(
     pcm: bytes,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     limit_s: float = LIVE_LIMIT_S,
-) -> Transcript | OmniError:
-    """Transcribe one segment of a live conversation; errors are returned, not raised.
+) -> tuple[Transcript, OmniError | None]:
+    """Transcribe one segment of a live conversation; raises nothing.
 
-    `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, or after `limit_s`, the
-    result is an error.
+    `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, after `limit_s`, or if it
+    fails, the transcript is empty and the error says why.
     """
-    if transcriber is None:
-        return errors.NotAvailableError("This server has no transcriber (transcription.by).")
+    problem: OmniError
     try:
+        if transcriber is None:
+            raise errors.NotAvailableError("This server has no transcriber (transcription.by).")
         async with asyncio.timeout(limit_s):
-            return await transcriber.transcribe(from_pcm(pcm), options)
+            return await transcriber.transcribe(from_pcm(pcm), options), None
     except TimeoutError:
-        return errors.TranscriptionFailedError("The transcription took too long.")
+        problem = errors.TranscriptionFailedError("The transcription took too long.")
     except OmniError as error:
-        return error
+        problem = error
     except Exception:  # the model may fail in any way
         logger.exception("a transcription failed")
-        return errors.TranscriptionFailedError()
+        problem = errors.TranscriptionFailedError()
+    return Transcript("", "", ()), problem
 
 
 def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:

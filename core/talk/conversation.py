@@ -156,8 +156,6 @@ Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
 
 @dataclass(frozen=True)
 class TalkInput:
-    """Decoded input of one conversation."""
-
     sound: FloatArray  # [T] at 16 kHz
     frames: tuple[Image.Image, ...]  # one RGB picture per second; may be shorter than the sound
     voice: FloatArray | None  # [T] at 16 kHz, to speak with; None takes the checkpoint's own

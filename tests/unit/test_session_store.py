@@ -62,9 +62,6 @@ def test_a_conversation_is_taken_once() -> None:
     assert store.take("0" * 64) is None
     assert store.take(made.history_hash) is made
     assert store.take(made.history_hash) is None and store.newest is None
-    assert not store.take_back(made)
-    store.keep(made, 0)
-    assert store.take_back(made) and len(store) == 0
 
 
 def test_the_least_recently_used_is_evicted_first() -> None:

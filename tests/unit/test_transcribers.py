@@ -140,15 +140,15 @@ class SilentTranscriber(FakeTranscriber):
 
 def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
     async def talk() -> None:
-        late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
+        _, late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
         assert isinstance(late, TranscriptionFailedError)
         whisper = WhisperTranscriber(process(tmp_path))
         whisper.close()
-        broken = await transcribe_or_error(whisper, SECOND.tobytes())
+        _, broken = await transcribe_or_error(whisper, SECOND.tobytes())
         assert isinstance(broken, TranscriptionFailedError)
-        failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
+        _, failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
         assert isinstance(failed, TranscriptionFailedError) and "secret" not in failed.message
-        none = await transcribe_or_error(None, SECOND.tobytes())
+        _, none = await transcribe_or_error(None, SECOND.tobytes())
         assert isinstance(none, NotAvailableError)
 
     asyncio.run(talk())

@@ -22,7 +22,7 @@ from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
 from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""
@@ -87,13 +87,9 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     _writer: ReplyWriter | None = None  # for the model's turn
 
     def __init__(
-        self,
-        runtime: WorkerRuntime,
-        owner: Owner,
-        lease: Lease | None,
-        frames: PictureLimits = FRAME_LIMITS,
+        self, runtime: WorkerRuntime, owner: Owner, frames: PictureLimits = FRAME_LIMITS
     ) -> None:
-        super().__init__(runtime, owner, lease)
+        super().__init__(runtime, owner)
         self._prefetch, self._frame_limits = PicturePrefetch(), frames
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:

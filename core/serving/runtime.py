@@ -22,7 +22,7 @@ from core.errors import GenerationFailedError, ModelError, OmniError, ShuttingDo
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
-from core.serving.slots import Conversation, Lease, SessionStore, Slots
+from core.serving.slots import Conversation, Owner, SessionStore, Slots
 from core.transcription import Transcriber
 from core.vad import SileroVad
 
@@ -196,7 +196,7 @@ class WorkerRuntime:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, views: Sequence[Mode], lease: Lease | None) -> None:
+    async def end(self, views: Sequence[Mode], owner: Owner) -> None:
         """Free a session's conversations, then its slot, whatever happens."""
         try:
             for view in views:
@@ -206,8 +206,7 @@ class WorkerRuntime:
                 if views:
                     await self._tidy_up()
         finally:
-            if lease is not None:
-                lease.give_back()
+            self.slots.give_back(owner)
 
     async def free(self, view: Mode) -> None:
         """Free a conversation; if that fails, its slot is lost with its memory."""
@@ -252,7 +251,7 @@ class WorkerRuntime:
                 "load_progress": progress.share,
                 "load_stage": progress.stage,
                 "current_session_id": owners[0].session_id if owners else None,
-                "total_requests": slots.total_leases,
+                "total_requests": slots.total_grants,
                 "avg_inference_time_ms": round(slots.mean_ms, 1),
                 "kv_cache_length": active_tokens + self.store.kv_tokens,
                 "error": self.error,

@@ -27,7 +27,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk, WorkerPrefill
 from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
@@ -128,10 +128,9 @@ class SessionHandler(ABC, Generic[ViewT]):
     # Effects whose failure ends only the turn.
     turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         self._runtime = runtime
         self._owner = owner
-        self._lease = lease
         self._view: ViewT | None = None  # the present conversation
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
@@ -214,8 +213,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         await asyncio.gather(*self._transcripts, return_exceptions=True)
         if self._hang_watch is not None:
             self._hang_watch.cancel()
-        lease, self._lease = self._lease, None
-        await self._runtime.end(self._views(), lease)
+        await self._runtime.end(self._views(), self._owner)
 
     async def free_view(self) -> None:
         view, self._view = self._view, None
@@ -335,12 +333,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def _take_slot(self) -> None:
         """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
-
-        async def take() -> None:
-            self._lease = await self._runtime.slots.take(self._owner)
-
-        if self._lease is None:
-            await self._call(take(), feeds=True)
+        slots = self._runtime.slots
+        if self._owner not in slots.owners:
+            await self._call(slots.take(self._owner), feeds=True)
 
     def _cancel_calls(self) -> None:
         self._threads.cancelled.set()

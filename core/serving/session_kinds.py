@@ -48,7 +48,7 @@ from core.serving.recording_observer import (
 from core.serving.recordings import OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
@@ -161,19 +161,17 @@ class SessionBuilder:
     recordings: Recordings | None
     tracing: Tracing | None
 
-    def build(
-        self, socket: Socket, kind: SocketKind, owner: Owner, lease: Lease | None
-    ) -> Connection:
+    def build(self, socket: Socket, kind: SocketKind, owner: Owner) -> Connection:
         """Return a connection that is ready to be served; the owner's status is its machine's.
 
-        `socket` is accepted; a live session has a `lease`.
+        `socket` is accepted; the owner of a live session holds a slot.
         """
         recording: OpenRecording | None = None
         if self.recordings is not None and owner.is_recorded:
             recording = self.recordings.resume(owner)
         recording_id = recording.recording_id if recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)
-        machine, handler = self._machine_and_handler(kind, names, owner, lease)
+        machine, handler = self._machine_and_handler(kind, names, owner)
         observers = self._observers(machine, owner)
         if recording is not None:
             observers.append(self._recording(machine, recording))
@@ -203,7 +201,7 @@ class SessionBuilder:
         return recording.recording_id
 
     def _machine_and_handler(
-        self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
+        self, kind: SocketKind, names: SessionIds, owner: Owner
     ) -> tuple[Machine, SessionHandler[Any]]:
         runtime, settings = self.runtime, self.settings
         count, transcribes = runtime.backend.count_tokens, runtime.transcriber is not None
@@ -218,15 +216,15 @@ class SessionBuilder:
                 return ChatMachine(names, ChatLimits()), ChatHandler(runtime, owner)
             case SocketKind.HALF_DUPLEX:
                 by_turns = HalfDuplexLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
-                return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner, lease)
+                return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner)
             case SocketKind.REALTIME:
                 start = realtime_start(
                     owner.model, is_beta=owner.is_beta, can_transcribe=transcribes
                 )
                 realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
                 by_responses = RealtimeMachine(names, start, realtime, count)
-                return by_responses, RealtimeHandler(runtime, owner, lease, frames)
-        handler = DuplexHandler(runtime, owner, lease, frames)
+                return by_responses, RealtimeHandler(runtime, owner, frames)
+        handler = DuplexHandler(runtime, owner, frames)
         if kind is SocketKind.DUPLEX:
             return DuplexMachine(names, by_units, count), handler
         live = live_names(owner.session_id, owner.model, transcribes=transcribes)

@@ -32,7 +32,7 @@ from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
     Socket,
@@ -164,12 +164,12 @@ class SessionServer:
                 owner.is_beta = query.get("beta") == "1"
                 owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
-                    # The other kinds take a slot for each turn.
-                    lease = await self.runtime.slots.take(owner) if kind.is_live else None
+                    if kind.is_live:  # the other kinds take a slot for each turn
+                        await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
                         grace_s = self._settings.limits.resume_grace_s
                         live.resumable = ResumableSocket(socket, grace_s)
-                    await self._converse(live.resumable or socket, live, lease)
+                    await self._converse(live.resumable or socket, live)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
                 wire = Wire(socket, endpoint_of(kind, self._settings))
@@ -263,10 +263,10 @@ class SessionServer:
             del self._live[key]
             live.gone.set()
 
-    async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
+    async def _converse(self, socket: Socket, live: _Live) -> None:
         try:
             self._check_open()  # again, as it may have waited for a slot
-            connection = self._builder.build(socket, live.kind, live.owner, lease)
+            connection = self._builder.build(socket, live.kind, live.owner)
             live.connection = connection
             if live.resumable is not None:
                 live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
@@ -274,8 +274,7 @@ class SessionServer:
         finally:
             if live.resumable is not None:
                 live.resumable.end()
-            if lease is not None:
-                lease.give_back()  # if the connection has not done so
+            self.runtime.slots.give_back(live.owner)  # if the connection has not done so
 
 
 async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:

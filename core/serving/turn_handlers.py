@@ -183,9 +183,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             else:
                 self._latest = None
                 await self.free_view()
-        if self._lease is not None:
-            self._lease.give_back()
-            self._lease = None
+        runtime.slots.give_back(self._owner)
 
     async def free_view(self) -> None:
         self._conversation = None

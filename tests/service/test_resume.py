@@ -36,7 +36,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
 
 def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
-        before = worker.runtime.slots.total_leases
+        before = worker.runtime.slots.total_grants
         caller = Caller(stage, "/ws/duplex/adx_resume")
         await caller.open()
         await prepare(caller)
@@ -47,7 +47,7 @@ def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Pat
             await duplex_unit(caller)
         caller.check_whole()
         assert len(caller.of("result")) == 6
-        assert worker.runtime.slots.total_leases == before + 1
+        assert worker.runtime.slots.total_grants == before + 1
         assert stage.gateway.live.all()[0].worker_id == "worker_0"
         await caller.say("stop")
         await caller.hear("stopped")
@@ -88,7 +88,7 @@ def test_a_reply_is_complete_although_the_socket_breaks(
 
 def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
     async def test(stage: Stage) -> None:
-        before = worker.runtime.slots.total_leases
+        before = worker.runtime.slots.total_grants
         caller = Caller(stage, "/ws/duplex/adx_restart")
         await caller.open()
         await prepare(caller)
@@ -106,7 +106,7 @@ def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -
             await caller.say("stop")
             await caller.hear("stopped")
             assert await caller.end() == 1000
-        assert worker.runtime.slots.total_leases == before + 1
+        assert worker.runtime.slots.total_grants == before + 1
 
     run(worker, tmp_path, test)
 

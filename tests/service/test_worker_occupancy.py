@@ -96,7 +96,7 @@ def test_a_waiting_session_is_served_when_a_slot_is_free(tmp_path: Path, kind: s
 def test_a_client_that_leaves_while_waiting_leaks_nothing(
     tmp_path: Path, kind: str, notices: bool
 ) -> None:
-    """A live session's socket is read once it has its lease, which then ends at once."""
+    """A live session's socket is read once it holds its slot, which is then free at once."""
     with fake_worker(tmp_path, busy_wait_s=600) as worker:
         slots = worker.runtime.slots
 
@@ -118,7 +118,7 @@ def test_a_client_that_leaves_while_waiting_leaks_nothing(
             await client.idle()
 
         asyncio.run(scenario())
-        assert slots.total_leases == (1 if notices else 2)
+        assert slots.total_grants == (1 if notices else 2)
 
 
 def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:

@@ -134,8 +134,8 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
     runtime = WorkerRuntime(lambda: backend, 1)
     await runtime.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
-    lease = await runtime.slots.take(owner, 1.0)
-    handler = DuplexHandler(runtime, owner, lease, frames)
+    await runtime.slots.take(owner, 1.0)
+    handler = DuplexHandler(runtime, owner, frames)
     made = Bench(handler, backend)
     try:
         handler.expect()

@@ -21,11 +21,12 @@ def test_a_session_ends_in_order_without_an_engine() -> None:
     async def scenario() -> None:
         runtime = WorkerRuntime(FakeBackend, 1)
         await runtime.load()
-        lease = await runtime.slots.take(Owner("s", RequestType.AUDIO_DUPLEX))
+        owner = Owner("s", RequestType.AUDIO_DUPLEX)
+        await runtime.slots.take(owner)
         view = runtime.backend.open_duplex(SessionThreads(runtime.threads, None))
         runtime.threads.failures = 1  # the device has to be checked
         runtime.engine.close()
-        await runtime.end([view], lease)
+        await runtime.end([view], owner)
         assert not runtime.slots.owners
         assert runtime.progress.error is None, "the device is not what has failed"
         runtime.close()

@@ -293,9 +293,9 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
             await made.handler.release()
             runtime, slots = made.runtime, made.runtime.slots
             assert not slots.owners and runtime.error is None
-            lease = await slots.take(Owner("next", RequestType.CHAT), 0)
+            await slots.take(Owner("next", RequestType.CHAT), 0)
             assert await SessionThreads(runtime.threads, None).run(lambda: "works") == "works"
-            lease.give_back()
+            slots.give_back(*slots.owners)
             backend.go_on.set()
 
     asyncio.run(scenario())
@@ -390,10 +390,11 @@ def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatc
 
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK)) as made:
-            lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
+            other = Owner("other", RequestType.DUPLEX)
+            await made.runtime.slots.take(other, 0)
             failed = await made.do(FEED)
             assert isinstance(failed, events.TurnFailed) and not failed.can_rollback
             assert isinstance(failed.error, WorkerBusyError)
-            lease.give_back()
+            made.runtime.slots.give_back(other)
 
     asyncio.run(scenario())

@@ -99,8 +99,7 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript() -> None:
         bench = Bench()
         await bench.runtime.load()
         owner: Any = None
-        lease: Any = None
-        handler = HalfDuplexHandler(bench.runtime, owner, lease)
+        handler = HalfDuplexHandler(bench.runtime, owner)
         handler._transcribes = True
         handler._view = bench.runtime.backend.open_streaming(handler._threads)  # type: ignore[assignment]
         handler.expect()
@@ -162,8 +161,7 @@ def test_full_duplex_transcribes_detected_segments(
         bench = Bench()
         await bench.runtime.load()
         owner: Any = None
-        lease: Any = None
-        handler = DuplexHandler(bench.runtime, owner, lease)
+        handler = DuplexHandler(bench.runtime, owner)
         await handler._prepare(duplex.Prepare(transcribe=True), bench.emit)
         bench.transcriber.gate.set()
         await handler.detect(Detect(SECOND), bench.emit)

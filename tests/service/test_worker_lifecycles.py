@@ -24,6 +24,7 @@ from tests.service.workers import (
     speech,
     wire,
 )
+from tests.system.loops import in_loop
 
 DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ServerMessage)
 
@@ -46,49 +47,47 @@ def test_half_duplex_defaults_come_from_the_configuration(tmp_path: Path) -> Non
         asyncio.run(scenario(own.port))
 
 
-def test_duplex_with_audio_only(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex", variant="audio") as talk:
-            prepared = await talk.prepared(
-                prefix_system_prompt="Be kind.", config={"force_listen_count": 2}
-            )
-            assert prepared["prompt_tokens"] > 0 and prepared["chunk_ms"] == 1_000
-            assert prepared["pause_timeout"] == 60 and prepared["max_kv_tokens"] == 8_192
-            assert (await client.health())["worker_status"] == "duplex_active"
-            results = [await unit(talk, index) for index in range(2 + SPEAK_UNITS + 1)]
-            assert [each["is_listen"] for each in results] == [True] * 2 + [False] * 3 + [True]
-            for each in results:
-                assert bool(each["text"]) == bool(each["audio_data"]) == (not each["is_listen"])
-                assert each["cost_all_ms"] >= each["cost_llm_ms"] + each["cost_tts_ms"]
-                assert each["wall_clock_ms"] > 0 and each["server_send_ts"] > 1_600_000_000
-            assert [each["current_time"] for each in results] == [
-                1_000 * (index + 1) for index in range(len(results))
-            ]
-            assert [each["step"] for each in results] == list(range(len(results)))
-            assert [each["turn_id"] for each in results] == [0] * 5 + [1]
-            assert [each["end_of_turn"] for each in results].index(True) == 4
-            lengths = [each["kv_cache_length"] for each in results]
-            assert lengths == sorted(set(lengths))
-            await talk.say("pause", timeout=50)
-            assert await talk.hear() == {"type": "paused", "timeout": 50.0}
-            assert (await client.health())["worker_status"] == "duplex_paused"
-            await talk.say("resume")
-            assert await talk.hear() == {"type": "resumed"}
-            await talk.say("interrupt")
-            assert await talk.hear() == {"type": "interrupted"}
-            await talk.say("stop")
-            [stopped] = await talk.hear_all()
-            assert stopped["type"] == "stopped" and talk.close_code == 1000
-            check_fields(DUPLEX, talk.heard)
-        await client.idle()
-        kept = await recording(worker, prepared["recording_session_id"])
-        assert kept["mode"] == "duplex" and len(kept["chunks"]) == len(results)
-        modes = [chunk["result"]["mode"] for chunk in kept["chunks"]]
-        assert modes == ["LISTEN"] * 2 + ["SPEAK"] * 3 + ["LISTEN"]
-        assert [event["type"] for event in kept["events"]] == ["pause", "resume", "interrupt"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_duplex_with_audio_only(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    async with client.talk("duplex", variant="audio") as talk:
+        prepared = await talk.prepared(
+            prefix_system_prompt="Be kind.", config={"force_listen_count": 2}
+        )
+        assert prepared["prompt_tokens"] > 0 and prepared["chunk_ms"] == 1_000
+        assert prepared["pause_timeout"] == 60 and prepared["max_kv_tokens"] == 8_192
+        assert (await client.health())["worker_status"] == "duplex_active"
+        results = [await unit(talk, index) for index in range(2 + SPEAK_UNITS + 1)]
+        assert [each["is_listen"] for each in results] == [True] * 2 + [False] * 3 + [True]
+        for each in results:
+            assert bool(each["text"]) == bool(each["audio_data"]) == (not each["is_listen"])
+            assert each["cost_all_ms"] >= each["cost_llm_ms"] + each["cost_tts_ms"]
+            assert each["wall_clock_ms"] > 0 and each["server_send_ts"] > 1_600_000_000
+        assert [each["current_time"] for each in results] == [
+            1_000 * (index + 1) for index in range(len(results))
+        ]
+        assert [each["step"] for each in results] == list(range(len(results)))
+        assert [each["turn_id"] for each in results] == [0] * 5 + [1]
+        assert [each["end_of_turn"] for each in results].index(True) == 4
+        lengths = [each["kv_cache_length"] for each in results]
+        assert lengths == sorted(set(lengths))
+        await talk.say("pause", timeout=50)
+        assert await talk.hear() == {"type": "paused", "timeout": 50.0}
+        assert (await client.health())["worker_status"] == "duplex_paused"
+        await talk.say("resume")
+        assert await talk.hear() == {"type": "resumed"}
+        await talk.say("interrupt")
+        assert await talk.hear() == {"type": "interrupted"}
+        await talk.say("stop")
+        [stopped] = await talk.hear_all()
+        assert stopped["type"] == "stopped" and talk.close_code == 1000
+        check_fields(DUPLEX, talk.heard)
+    await client.idle()
+    kept = await recording(worker, prepared["recording_session_id"])
+    assert kept["mode"] == "duplex" and len(kept["chunks"]) == len(results)
+    modes = [chunk["result"]["mode"] for chunk in kept["chunks"]]
+    assert modes == ["LISTEN"] * 2 + ["SPEAK"] * 3 + ["LISTEN"]
+    assert [event["type"] for event in kept["events"]] == ["pause", "resume", "interrupt"]
 
 
 async def unit(talk: Any, index: int, **fields: object) -> Message:
@@ -100,28 +99,24 @@ async def unit(talk: Any, index: int, **fields: object) -> Message:
     return result
 
 
-def test_health_has_every_field(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        health = await Client(worker.port).health()
-        assert set(health) == set(WorkerHealth.model_fields)
-        assert health["status"] == "healthy" and health["model_loaded"]
-        assert health["load_progress"] == 1.0 and health["slots"] == 1
-        assert health["uptime_s"] > 0 and "omni_duplex" in health["capabilities"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_health_has_every_field(worker: RunningWorker) -> None:
+    health = await Client(worker.port).health()
+    assert set(health) == set(WorkerHealth.model_fields)
+    assert health["status"] == "healthy" and health["model_loaded"]
+    assert health["load_progress"] == 1.0 and health["slots"] == 1
+    assert health["uptime_s"] > 0 and "omni_duplex" in health["capabilities"]
 
 
-def test_metrics_count_what_happened(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex", "adx_metrics") as talk:
-            await talk.prepared()
-            await unit(talk, 0)
-            shown = (await client._call("GET", "/metrics")).text
-            assert 'omni_worker_sessions{mode="audio_duplex"} 1.0' in shown
-            assert 'omni_worker_unit_stage_seconds_count{mode="audio_duplex",stage="wall"}' in shown
-        await client.idle()
+@in_loop
+async def test_metrics_count_what_happened(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    async with client.talk("duplex", "adx_metrics") as talk:
+        await talk.prepared()
+        await unit(talk, 0)
         shown = (await client._call("GET", "/metrics")).text
-        assert 'omni_worker_sessions{mode="audio_duplex"} 0.0' in shown
-
-    asyncio.run(scenario())
+        assert 'omni_worker_sessions{mode="audio_duplex"} 1.0' in shown
+        assert 'omni_worker_unit_stage_seconds_count{mode="audio_duplex",stage="wall"}' in shown
+    await client.idle()
+    shown = (await client._call("GET", "/metrics")).text
+    assert 'omni_worker_sessions{mode="audio_duplex"} 0.0' in shown

@@ -26,6 +26,7 @@ from tests.service.workers import (
     speech,
     wire,
 )
+from tests.system.loops import in_loop
 
 PICTURES = [jpeg(120 + 10 * index, 90) for index in range(4)]
 ENCODING_S = 0.3
@@ -94,22 +95,21 @@ async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
     return results
 
 
-def test_prefetching_pictures_does_not_change_a_conversation(
+@in_loop
+async def test_prefetching_pictures_does_not_change_a_conversation(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        usual = await converse(client, is_ahead=False)
-        assert encoding.slices == len(PICTURES)
-        ahead = await converse(client, is_ahead=True)
-        assert encoding.slices == 2 * len(PICTURES), "each picture is encoded once"
-        for one, other in zip(usual, ahead, strict=True):
-            assert [one[name] for name in SAME] == [other[name] for name in SAME]
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    usual = await converse(client, is_ahead=False)
+    assert encoding.slices == len(PICTURES)
+    ahead = await converse(client, is_ahead=True)
+    assert encoding.slices == 2 * len(PICTURES), "each picture is encoded once"
+    for one, other in zip(usual, ahead, strict=True):
+        assert [one[name] for name in SAME] == [other[name] for name in SAME]
 
 
-def test_prefetched_pictures_cost_the_unit_nothing(
+@in_loop
+async def test_prefetched_pictures_cost_the_unit_nothing(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     encoding.delay_s = ENCODING_S
@@ -117,22 +117,19 @@ def test_prefetched_pictures_cost_the_unit_nothing(
     async def seen() -> bool:
         return encoding.slices == 1
 
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("video_frame", frame=PICTURES[0])
-            await soon("the picture is seen", seen)
-            await talk.say("audio_chunk", audio=second(0))
-            ahead = await talk.hear()
-            await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
-            inside = await talk.hear()
-            assert ahead["vision_slices"] == inside["vision_slices"] == 1
-            assert inside["prefill_ms"] > 1_000 * ENCODING_S
-            assert ahead["prefill_ms"] < inside["prefill_ms"]
-            await talk.say("stop")
-            await talk.hear_all()
-
-    asyncio.run(scenario())
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.say("video_frame", frame=PICTURES[0])
+        await soon("the picture is seen", seen)
+        await talk.say("audio_chunk", audio=second(0))
+        ahead = await talk.hear()
+        await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
+        inside = await talk.hear()
+        assert ahead["vision_slices"] == inside["vision_slices"] == 1
+        assert inside["prefill_ms"] > 1_000 * ENCODING_S
+        assert ahead["prefill_ms"] < inside["prefill_ms"]
+        await talk.say("stop")
+        await talk.hear_all()
 
 
 def test_units_have_priority_over_prefetches(
@@ -167,19 +164,17 @@ def test_units_have_priority_over_prefetches(
     assert any(each is not None for each in due), "units are due"
 
 
-def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
-            await talk.say("audio_chunk", audio=second(0))
-            warning, result = await talk.hear(), await talk.hear()
-            assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
-            assert (result["type"], result["vision_slices"]) == ("result", 0)
-            await talk.say("stop")
-            assert [message["type"] for message in await talk.hear_all()] == ["stopped"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
+        await talk.say("audio_chunk", audio=second(0))
+        warning, result = await talk.hear(), await talk.hear()
+        assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
+        assert (result["type"], result["vision_slices"]) == ("result", 0)
+        await talk.say("stop")
+        assert [message["type"] for message in await talk.hear_all()] == ["stopped"]
 
 
 def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.serving.fake_backend import FakeBackend
 from tests.service.worker_checks import TIMES, USER, check_fields, one_turn, recording
 from tests.service.workers import Client, RunningWorker, running_worker, settings_for
+from tests.system.loops import in_loop
 
 STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerServerMessage)
 
@@ -28,75 +28,69 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
 MINE, THEIRS = "1" * 32, "2" * 32
 
 
-def test_streaming_reports_a_cache_miss(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("streaming") as talk:
-            await talk.say("prefill", messages=[USER], expect_hash="0" * 64)
-            assert await talk.hear() == {"type": "cache_miss"}
-            await talk.say("prefill", messages=[USER], clear_kv_cache=True)
-            assert (await talk.hear())["type"] == "prefill_done"
-            await talk.say("generate", max_new_tokens=2)
-            done = (await talk.hear_until("done"))[-1]
-            assert done["token_stats"]["generated_tokens"] == 2
-            check_fields(STREAMING, talk.heard)
-        await client.idle()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_streaming_reports_a_cache_miss(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    async with client.talk("streaming") as talk:
+        await talk.say("prefill", messages=[USER], expect_hash="0" * 64)
+        assert await talk.hear() == {"type": "cache_miss"}
+        await talk.say("prefill", messages=[USER], clear_kv_cache=True)
+        assert (await talk.hear())["type"] == "prefill_done"
+        await talk.say("generate", max_new_tokens=2)
+        done = (await talk.hear_until("done"))[-1]
+        assert done["token_stats"]["generated_tokens"] == 2
+        check_fields(STREAMING, talk.heard)
+    await client.idle()
 
 
-def test_a_streaming_socket_feeds_in_parts_and_continues(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("streaming") as talk:
-            system = {"role": "system", "content": "You are nice."}
-            await talk.say("prefill", messages=[system], is_last_chunk=False, clear_kv_cache=True)
-            await talk.say("prefill", messages=[USER])
-            one, two = await talk.hear(), await talk.hear()
-            assert two["cached_tokens"] == one["input_tokens"]
-            await talk.say("generate")
-            first = (await talk.hear_until("done"))[-1]
-            assert first["token_stats"]["input_tokens"] == one["input_tokens"] + two["input_tokens"]
-            await talk.say("prefill", messages=[USER])
-            again = await talk.hear()
-            assert again["cached_tokens"] == first["token_stats"]["total_tokens"]
-            await talk.say("generate")
-            second = (await talk.hear_until("done"))[-1]
-            assert second["recording_session_id"] == first["recording_session_id"]
-        kept = await recording(worker, first["recording_session_id"])
-        assert [turn["turn_index"] for turn in kept["turns"]] == [0, 1]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_streaming_socket_feeds_in_parts_and_continues(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    async with client.talk("streaming") as talk:
+        system = {"role": "system", "content": "You are nice."}
+        await talk.say("prefill", messages=[system], is_last_chunk=False, clear_kv_cache=True)
+        await talk.say("prefill", messages=[USER])
+        one, two = await talk.hear(), await talk.hear()
+        assert two["cached_tokens"] == one["input_tokens"]
+        await talk.say("generate")
+        first = (await talk.hear_until("done"))[-1]
+        assert first["token_stats"]["input_tokens"] == one["input_tokens"] + two["input_tokens"]
+        await talk.say("prefill", messages=[USER])
+        again = await talk.hear()
+        assert again["cached_tokens"] == first["token_stats"]["total_tokens"]
+        await talk.say("generate")
+        second = (await talk.hear_until("done"))[-1]
+        assert second["recording_session_id"] == first["recording_session_id"]
+    kept = await recording(worker, first["recording_session_id"])
+    assert [turn["turn_index"] for turn in kept["turns"]] == [0, 1]
 
 
-def test_only_its_owner_continues_the_recording_of_a_chat(worker: RunningWorker) -> None:
+@in_loop
+async def test_only_its_owner_continues_the_recording_of_a_chat(worker: RunningWorker) -> None:
     async def recorded(session_id: str, secret: str) -> str:
         client = Client(worker.port, {SESSION_SECRET_HEADER: secret})
         heard = await one_turn(client, session_id, [USER], clear_kv_cache=True)
         name: str = heard["done"]["recording_session_id"]
         return name
 
-    async def scenario() -> None:
-        mine = await recorded("stream_again", MINE)
-        assert await recorded("stream_again", MINE) == mine
-        for stranger in (await recorded("stream_again", THEIRS), await recorded("other", MINE)):
-            assert stranger != mine
-        assert await recorded("stream_again", MINE) == mine
-
-    asyncio.run(scenario())
+    mine = await recorded("stream_again", MINE)
+    assert await recorded("stream_again", MINE) == mine
+    for stranger in (await recorded("stream_again", THEIRS), await recorded("other", MINE)):
+        assert stranger != mine
+    assert await recorded("stream_again", MINE) == mine
 
 
-def test_the_cache_is_cleared_on_request_unless_a_session_is_served(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        await one_turn(client, "to_clear", [USER], clear_kv_cache=True)
-        assert (await client.get("/cache_info"))["kv_cache_length"] > 0
-        async with client.talk("duplex") as talk:
-            await talk.prepared()
-            refused = await client.post("/clear_cache")
-            assert refused.status_code == 409 and not refused.json()["success"]
-        await client.idle()
-        assert (await client.post("/clear_cache")).json()["success"]
-        assert (await client.get("/cache_info"))["cached_hash"] is None
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_cache_is_cleared_on_request_unless_a_session_is_served(
+    worker: RunningWorker,
+) -> None:
+    client = Client(worker.port)
+    await one_turn(client, "to_clear", [USER], clear_kv_cache=True)
+    assert (await client.get("/cache_info"))["kv_cache_length"] > 0
+    async with client.talk("duplex") as talk:
+        await talk.prepared()
+        refused = await client.post("/clear_cache")
+        assert refused.status_code == 409 and not refused.json()["success"]
+    await client.idle()
+    assert (await client.post("/clear_cache")).json()["success"]
+    assert (await client.get("/cache_info"))["cached_hash"] is None

@@ -26,24 +26,23 @@ from tests.fakes.stages import (
     converse,
     run,
 )
+from tests.fakes.virtual_time import in_virtual_time
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_a_whole_conversation(name: str) -> None:
-    async def test() -> None:
-        stage, awaits = await converse(name)
-        expected = {
-            "duplex": "warning prepared result result paused resumed interrupted stopped",
-            "half_duplex": "prepared vad_state vad_state generating chunk chunk turn_done "
-            "vad_state vad_state generating chunk chunk turn_done "
-            "vad_state vad_state generating stopped",
-            "streaming": "prefill_done chunk chunk done " * 2 + "done",
-        }
-        assert stage.socket.types == expected[name].split()
-        assert stage.socket.closes == [(1000, "")]
-        assert len(set(awaits.places)) >= 4, "the loop, the reader and the queues are all counted"
-
-    run(test)
+@in_virtual_time
+async def test_a_whole_conversation(name: str) -> None:
+    stage, awaits = await converse(name)
+    expected = {
+        "duplex": "warning prepared result result paused resumed interrupted stopped",
+        "half_duplex": "prepared vad_state vad_state generating chunk chunk turn_done "
+        "vad_state vad_state generating chunk chunk turn_done "
+        "vad_state vad_state generating stopped",
+        "streaming": "prefill_done chunk chunk done " * 2 + "done",
+    }
+    assert stage.socket.types == expected[name].split()
+    assert stage.socket.closes == [(1000, "")]
+    assert len(set(awaits.places)) >= 4, "the loop, the reader and the queues are all counted"
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
@@ -55,125 +54,111 @@ def test_a_failure_at_any_await_leaks_nothing(name: str, accident: str) -> None:
         run(partial(converse, name, at, ACCIDENTS[accident]))
 
 
-def test_repeated_cancellation() -> None:
-    async def test() -> None:
-        stage = Stage()
-        await stage.prepare()
-        stage.handler.pause()
-        stage.handler.ignores_halt = True
-        await stage.say("audio_chunk", audio=SOUND)
-        for _ in range(5):
-            cancel(stage)
-            await settle()
-        assert stage.handler.releases == 0, "the step still runs"
-        stage.handler.go_on()
-        await stage.end()
-        assert stage.task is not None and stage.task.cancelled()
-
-    run(test)
+@in_virtual_time
+async def test_repeated_cancellation() -> None:
+    stage = Stage()
+    await stage.prepare()
+    stage.handler.pause()
+    stage.handler.ignores_halt = True
+    await stage.say("audio_chunk", audio=SOUND)
+    for _ in range(5):
+        cancel(stage)
+        await settle()
+    assert stage.handler.releases == 0, "the step still runs"
+    stage.handler.go_on()
+    await stage.end()
+    assert stage.task is not None and stage.task.cancelled()
 
 
 # --- order ---
 
 
-def test_the_result_is_sent_before_finalize_begins() -> None:
-    async def test() -> None:
-        stage = Stage()
-        await stage.prepare()
-        await stage.say("audio_chunk", audio=SOUND)
-        assert stage.handler.log == ["Prefill", "Step", "Finalize"]
-        assert stage.socket.types == ["prepared", "result"]
-        assert stage.socket.sent[-1]["server_send_ts"] == 1_700_000_000.5
-        await stage.say("stop")
-        await stage.end()
-        assert stage.handler.log[-1] == "Release"
-
-    run(test)
+@in_virtual_time
+async def test_the_result_is_sent_before_finalize_begins() -> None:
+    stage = Stage()
+    await stage.prepare()
+    await stage.say("audio_chunk", audio=SOUND)
+    assert stage.handler.log == ["Prefill", "Step", "Finalize"]
+    assert stage.socket.types == ["prepared", "result"]
+    assert stage.socket.sent[-1]["server_send_ts"] == 1_700_000_000.5
+    await stage.say("stop")
+    await stage.end()
+    assert stage.handler.log[-1] == "Release"
 
 
-def test_stop_cancels_the_step_and_closes_after_the_release() -> None:
-    async def test() -> None:
-        stage = Stage()
-        await stage.prepare()
-        stage.handler.pause()
-        stage.handler.ignores_halt = True
-        await stage.say("audio_chunk", audio=SOUND)
-        await stage.say("stop")
-        assert stage.handler.log[-1] == "Cancel"
-        assert "stopped" not in stage.socket.types, "the step still runs"
-        stage.handler.go_on()
-        await stage.end()
-        assert stage.socket.types[-1] == "stopped"
-        assert stage.handler.log[-2:] == ["Cancel", "Release"]
-
-    run(test)
+@in_virtual_time
+async def test_stop_cancels_the_step_and_closes_after_the_release() -> None:
+    stage = Stage()
+    await stage.prepare()
+    stage.handler.pause()
+    stage.handler.ignores_halt = True
+    await stage.say("audio_chunk", audio=SOUND)
+    await stage.say("stop")
+    assert stage.handler.log[-1] == "Cancel"
+    assert "stopped" not in stage.socket.types, "the step still runs"
+    stage.handler.go_on()
+    await stage.end()
+    assert stage.socket.types[-1] == "stopped"
+    assert stage.handler.log[-2:] == ["Cancel", "Release"]
 
 
-def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
-    async def test() -> None:
-        stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=30, idle_timeout_s=0)))
-        await stage.prepare()
-        await stage.say("pause")
-        await asyncio.sleep(29.0)
-        await stage.say("resume")
-        await asyncio.sleep(29.0)
-        assert not stage.machine.is_closed
-        await stage.say("pause")
-        await asyncio.sleep(30.0)
-        await stage.end()
-        assert stage.socket.types[-1] == "timeout"
-        assert stage.socket.sent[-1]["elapsed_s"] == 30.0
-
-    run(test)
+@in_virtual_time
+async def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
+    stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=30, idle_timeout_s=0)))
+    await stage.prepare()
+    await stage.say("pause")
+    await asyncio.sleep(29.0)
+    await stage.say("resume")
+    await asyncio.sleep(29.0)
+    assert not stage.machine.is_closed
+    await stage.say("pause")
+    await asyncio.sleep(30.0)
+    await stage.end()
+    assert stage.socket.types[-1] == "timeout"
+    assert stage.socket.sent[-1]["elapsed_s"] == 30.0
 
 
-def test_an_expired_timer_that_was_stopped_meanwhile_does_not_fire() -> None:
-    async def test() -> None:
-        stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0)))
-        await stage.prepare()
-        await stage.say("pause")
-        stage.socket.stop_reading()
-        await stage.say("interrupt")  # blocks the loop
-        stage.socket.say("resume")
-        stage.socket.say("pause")
-        await asyncio.sleep(11.0)
-        stage.socket.read_again()
-        await settle()
-        assert stage.socket.types[-2:] == ["resumed", "paused"]
-        await asyncio.sleep(9.0)
-        assert not stage.machine.is_closed, "the first pause's time is not the second's"
-        await asyncio.sleep(2.0)
-        await stage.end()
-        assert stage.socket.types[-1] == "timeout"
-
-    run(test)
+@in_virtual_time
+async def test_an_expired_timer_that_was_stopped_meanwhile_does_not_fire() -> None:
+    stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0)))
+    await stage.prepare()
+    await stage.say("pause")
+    stage.socket.stop_reading()
+    await stage.say("interrupt")  # blocks the loop
+    stage.socket.say("resume")
+    stage.socket.say("pause")
+    await asyncio.sleep(11.0)
+    stage.socket.read_again()
+    await settle()
+    assert stage.socket.types[-2:] == ["resumed", "paused"]
+    await asyncio.sleep(9.0)
+    assert not stage.machine.is_closed, "the first pause's time is not the second's"
+    await asyncio.sleep(2.0)
+    await stage.end()
+    assert stage.socket.types[-1] == "timeout"
 
 
-def test_a_requested_stop() -> None:
-    async def test() -> None:
-        stage = Stage()
-        await stage.prepare()
-        assert stage.connection.machine.status is WorkerStatus.DUPLEX_ACTIVE
-        stage.connection.post(StopRequested())
-        stage.connection.post(StopRequested())
-        await stage.end()
-        assert stage.socket.types == ["prepared", "stopped"]
-
-    run(test)
+@in_virtual_time
+async def test_a_requested_stop() -> None:
+    stage = Stage()
+    await stage.prepare()
+    assert stage.connection.machine.status is WorkerStatus.DUPLEX_ACTIVE
+    stage.connection.post(StopRequested())
+    stage.connection.post(StopRequested())
+    await stage.end()
+    assert stage.socket.types == ["prepared", "stopped"]
 
 
-def test_events_carry_the_time_and_the_size() -> None:
-    async def test() -> None:
-        stage = Stage()
-        stage.start()
-        await asyncio.sleep(3.0)
-        await stage.say("prepare")
-        await stage.say("stop")
-        await stage.end()
-        events = [event for event, _ in stage.watcher.seen]
-        assert isinstance(events[0], Opened)
-        received = [event for event in events if isinstance(event, Received)]
-        assert [event.size_bytes for event in received] == [19, 16]
-        assert {event.at_s for event in events[1:]} == {3.0}
-
-    run(test)
+@in_virtual_time
+async def test_events_carry_the_time_and_the_size() -> None:
+    stage = Stage()
+    stage.start()
+    await asyncio.sleep(3.0)
+    await stage.say("prepare")
+    await stage.say("stop")
+    await stage.end()
+    events = [event for event, _ in stage.watcher.seen]
+    assert isinstance(events[0], Opened)
+    received = [event for event in events if isinstance(event, Received)]
+    assert [event.size_bytes for event in received] == [19, 16]
+    assert {event.at_s for event in events[1:]} == {3.0}

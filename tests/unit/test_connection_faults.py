@@ -25,30 +25,28 @@ from tests.fakes.stages import (
     Stage,
     Watcher,
     converse,
-    run,
 )
+from tests.fakes.virtual_time import in_virtual_time
 
 # --- unexpected exceptions ---
 
 
 @pytest.mark.parametrize("error", [GenerationFailedError(), RuntimeError("out of memory")])
-def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
+@in_virtual_time
+async def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
     def answers(effect: WorkEffect) -> Sequence[Event]:
         if isinstance(effect, Step):
             raise error
         return usual_answers(effect)
 
-    async def test() -> None:
-        stage = Stage()
-        stage.handler.answers = answers
-        await stage.prepare()
-        await stage.say("audio_chunk", audio=SOUND)
-        await stage.end()
-        code = "generation_failed" if isinstance(error, GenerationFailedError) else "internal"
-        assert stage.socket.sent[-1]["code"] == code
-        assert stage.socket.closes == [(1011, code)]
-
-    run(test)
+    stage = Stage()
+    stage.handler.answers = answers
+    await stage.prepare()
+    await stage.say("audio_chunk", audio=SOUND)
+    await stage.end()
+    code = "generation_failed" if isinstance(error, GenerationFailedError) else "internal"
+    assert stage.socket.sent[-1]["code"] == code
+    assert stage.socket.closes == [(1011, code)]
 
 
 class Broken(DuplexMachine):
@@ -60,34 +58,30 @@ class Broken(DuplexMachine):
         return super().handle(event)
 
 
-def test_a_bug_in_a_machine_ends_its_session_in_order() -> None:
-    async def test() -> None:
-        stage = Stage(Broken(NAMES))
-        await stage.prepare()
-        await stage.say("interrupt")
-        await stage.end()
-        assert stage.socket.sent[-1]["code"] == "internal"
-        assert stage.socket.closes == [(1011, "internal")]
-
-    run(test)
+@in_virtual_time
+async def test_a_bug_in_a_machine_ends_its_session_in_order() -> None:
+    stage = Stage(Broken(NAMES))
+    await stage.prepare()
+    await stage.say("interrupt")
+    await stage.end()
+    assert stage.socket.sent[-1]["code"] == "internal"
+    assert stage.socket.closes == [(1011, "internal")]
 
 
-def test_a_machine_that_fails_at_its_end_is_released() -> None:
-    async def test() -> None:
-        stage = Stage(Hopeless(NAMES))
-        await stage.prepare()
-        stage.handler.pause()
-        stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
-        await stage.say("heartbeat")
-        await settle()
-        assert stage.task is not None
-        assert stage.task.done(), "without any time passing"
-        assert stage.handler.releases == 1
-        assert stage.socket.closes == [(1011, "internal")]
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert timers_left() == 0
-
-    run(test)
+@in_virtual_time
+async def test_a_machine_that_fails_at_its_end_is_released() -> None:
+    stage = Stage(Hopeless(NAMES))
+    await stage.prepare()
+    stage.handler.pause()
+    stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+    await stage.say("heartbeat")
+    await settle()
+    assert stage.task is not None
+    assert stage.task.done(), "without any time passing"
+    assert stage.handler.releases == 1
+    assert stage.socket.closes == [(1011, "internal")]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert timers_left() == 0
 
 
 class Clumsy(Watcher):
@@ -103,52 +97,44 @@ class Clumsy(Watcher):
         raise OSError("disk full")
 
 
-def test_a_failing_observer_is_removed() -> None:
-    async def test() -> None:
-        stage = Stage()
-        clumsy = Clumsy()
-        stage.connection._watching.insert(0, clumsy)
-        stage.connection.observers = [clumsy, stage.watcher]
-        await stage.prepare()
-        await stage.say("stop")
-        await stage.end()
-        assert len(clumsy.seen) == 2
-        assert len(stage.watcher.seen) == 4
-        assert clumsy.closes == 1
-
-    run(test)
+@in_virtual_time
+async def test_a_failing_observer_is_removed() -> None:
+    stage = Stage()
+    clumsy = Clumsy()
+    stage.connection._watching.insert(0, clumsy)
+    stage.connection.observers = [clumsy, stage.watcher]
+    await stage.prepare()
+    await stage.say("stop")
+    await stage.end()
+    assert len(clumsy.seen) == 2
+    assert len(stage.watcher.seen) == 4
+    assert clumsy.closes == 1
 
 
-def test_any_exception_of_a_socket_counts_as_a_disconnect() -> None:
-    async def test() -> None:
-        stage = Stage()
+@in_virtual_time
+async def test_any_exception_of_a_socket_counts_as_a_disconnect() -> None:
+    stage = Stage()
 
-        async def receive() -> str:
-            raise KeyError("a mistake of the server")
+    async def receive() -> str:
+        raise KeyError("a mistake of the server")
 
-        stage.socket.receive = receive  # type: ignore[method-assign]
-        stage.start()
-        await stage.end()
-
-    run(test)
+    stage.socket.receive = receive  # type: ignore[method-assign]
+    stage.start()
+    await stage.end()
 
 
-def test_the_counting_hook_sees_every_task() -> None:
-    async def test() -> None:
-        _, awaits = await converse("duplex")
-        places = Counter(name.rpartition(".")[2] for name in awaits.places)
-        assert {"serve", "_read", "_run_handler", "_finish"} <= set(places)
-
-    run(test)
+@in_virtual_time
+async def test_the_counting_hook_sees_every_task() -> None:
+    _, awaits = await converse("duplex")
+    places = Counter(name.rpartition(".")[2] for name in awaits.places)
+    assert {"serve", "_read", "_run_handler", "_finish"} <= set(places)
 
 
-def test_engine_failure_arrives_as_an_event() -> None:
-    async def test() -> None:
-        stage = Stage()
-        stage.handler.answers = lambda effect: [EngineFailed(GenerationFailedError())]
-        stage.start()
-        await stage.say("prepare")
-        await stage.end()
-        assert stage.socket.types == ["error"]
-
-    run(test)
+@in_virtual_time
+async def test_engine_failure_arrives_as_an_event() -> None:
+    stage = Stage()
+    stage.handler.answers = lambda effect: [EngineFailed(GenerationFailedError())]
+    stage.start()
+    await stage.say("prepare")
+    await stage.end()
+    assert stage.socket.types == ["error"]

@@ -11,6 +11,7 @@ from core.serving.connection import Timers
 from core.serving.wire import await_end
 from tests.fakes.clock import settle, timers_left
 from tests.fakes.virtual_time import in_virtual_time
+from tests.system.loops import in_loop
 
 IDLE, PAUSE = TimerName.IDLE, TimerName.PAUSE
 
@@ -34,23 +35,21 @@ async def test_timers() -> None:
     assert timers_left() == 0
 
 
-def test_a_task_is_awaited_despite_repeated_cancellation() -> None:
-    async def test() -> None:
-        ready = asyncio.Event()
+@in_loop
+async def test_a_task_is_awaited_despite_repeated_cancellation() -> None:
+    ready = asyncio.Event()
 
-        async def work() -> None:
-            await ready.wait()
+    async def work() -> None:
+        await ready.wait()
 
-        inner = asyncio.create_task(work())
-        outer = asyncio.create_task(await_end(inner))
-        for _ in range(3):
-            await settle()
-            outer.cancel()
+    inner = asyncio.create_task(work())
+    outer = asyncio.create_task(await_end(inner))
+    for _ in range(3):
         await settle()
-        assert not outer.done() and not inner.done()
-        ready.set()
-        with pytest.raises(asyncio.CancelledError):
-            await outer
-        assert inner.done() and not inner.cancelled()
-
-    asyncio.run(test())
+        outer.cancel()
+    await settle()
+    assert not outer.done() and not inner.done()
+    ready.set()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+    assert inner.done() and not inner.cancelled()

@@ -23,6 +23,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
 from core.serving.turn_handlers import StreamingHandler
+from tests.system.loops import in_loop
 
 LOOKS, LOOK_S = 60_000, 0.002
 LIMIT_S = 120.0
@@ -84,31 +85,28 @@ async def bench(backend: FakeBackend, slots: int = 1) -> AsyncIterator[Bench]:
         runtime.close()
 
 
-def test_an_interruption_before_the_work_begins_cancels_it() -> None:
-    async def scenario() -> None:
-        async with bench(FakeBackend(NEVER)) as made:
-            await made.do(FEED)
-            work = made.ask(ANSWER)
-            made.handler.interrupt()
-            await work
-            done = made.emitted[-1]
-            assert isinstance(done, events.GenerateDone) and done.stopped and done.text == ""
-
-    asyncio.run(scenario())
+@in_loop
+async def test_an_interruption_before_the_work_begins_cancels_it() -> None:
+    async with bench(FakeBackend(NEVER)) as made:
+        await made.do(FEED)
+        work = made.ask(ANSWER)
+        made.handler.interrupt()
+        await work
+        done = made.emitted[-1]
+        assert isinstance(done, events.GenerateDone) and done.stopped and done.text == ""
 
 
-def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
-    async def scenario() -> None:
-        async with bench(FakeBackend(QUICK)) as made:
-            await made.do(FEED)
-            made.handler.interrupt()
-            done = await made.do(ANSWER)
-            assert isinstance(done, events.GenerateDone) and not done.stopped and done.text
-
-    asyncio.run(scenario())
+@in_loop
+async def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
+    async with bench(FakeBackend(QUICK)) as made:
+        await made.do(FEED)
+        made.handler.interrupt()
+        done = await made.do(ANSWER)
+        assert isinstance(done, events.GenerateDone) and not done.stopped and done.text
 
 
-def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
+@in_loop
+async def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
     """Clients of the documented protocols expect `prepared` as the next message."""
 
     class Forgetful(FakeStreamingView):
@@ -119,62 +117,52 @@ def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
         def open_streaming(self, threads: Threads) -> FakeStreamingView:
             return Forgetful(QUICK, threads)
 
-    async def scenario() -> None:
-        async with bench(Backend(QUICK)) as made:
-            await made.do(FEED)
-            kinds = [type(event) for event in made.emitted]
-            assert kinds == [events.PrefillDone, events.EngineWarning]
-
-    asyncio.run(scenario())
+    async with bench(Backend(QUICK)) as made:
+        await made.do(FEED)
+        kinds = [type(event) for event in made.emitted]
+        assert kinds == [events.PrefillDone, events.EngineWarning]
 
 
-def test_an_interruption_applies_to_the_last_requested_work() -> None:
+@in_loop
+async def test_an_interruption_applies_to_the_last_requested_work() -> None:
     """Not to the finalize before it, which still runs."""
-
-    async def scenario() -> None:
-        async with bench(FakeBackend(QUICK)) as made:
-            await made.do(FEED, ANSWER)
-            work = made.ask(Retain(), FEED)
-            made.handler.interrupt()
-            await work
-            assert len(made.runtime.store) == 1, "the turn before is kept"
-            assert made.emitted[-1] == events.PrefillDone(), "nothing was fed"
-
-    asyncio.run(scenario())
+    async with bench(FakeBackend(QUICK)) as made:
+        await made.do(FEED, ANSWER)
+        work = made.ask(Retain(), FEED)
+        made.handler.interrupt()
+        await work
+        assert len(made.runtime.store) == 1, "the turn before is kept"
+        assert made.emitted[-1] == events.PrefillDone(), "nothing was fed"
 
 
-def test_an_interrupted_reply_keeps_what_was_said() -> None:
-    async def scenario() -> None:
-        async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
-            await made.do(FEED)
-            work = made.ask(ANSWER)
-            await soon(lambda: any(isinstance(event, events.ChunkReady) for event in made.emitted))
-            made.handler.interrupt()
-            await work
-            done = made.emitted[-1]
-            assert isinstance(done, events.GenerateDone) and done.stopped and done.text
-            await made.do(Retain())
-            kept = made.runtime.store.newest
-            assert kept and kept.history[-1] == {
-                "role": "assistant",
-                "content": [{"type": "text", "text": done.text}],
-            }
-
-    asyncio.run(scenario())
+@in_loop
+async def test_an_interrupted_reply_keeps_what_was_said() -> None:
+    async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
+        await made.do(FEED)
+        work = made.ask(ANSWER)
+        await soon(lambda: any(isinstance(event, events.ChunkReady) for event in made.emitted))
+        made.handler.interrupt()
+        await work
+        done = made.emitted[-1]
+        assert isinstance(done, events.GenerateDone) and done.stopped and done.text
+        await made.do(Retain())
+        kept = made.runtime.store.newest
+        assert kept and kept.history[-1] == {
+            "role": "assistant",
+            "content": [{"type": "text", "text": done.text}],
+        }
 
 
-def test_a_cancelled_session_frees_everything() -> None:
-    async def scenario() -> None:
-        async with bench(FakeBackend(NEVER)) as made:
-            await made.do(FEED)
-            work = made.ask(ANSWER)
-            await asyncio.sleep(0.01)
-            made.handler.cancel()
-            await work
-            await made.do(Rollback(), Retain())
-            assert len(made.runtime.store) == 0
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_cancelled_session_frees_everything() -> None:
+    async with bench(FakeBackend(NEVER)) as made:
+        await made.do(FEED)
+        work = made.ask(ANSWER)
+        await asyncio.sleep(0.01)
+        made.handler.cancel()
+        await work
+        await made.do(Rollback(), Retain())
+        assert len(made.runtime.store) == 0
 
 
 class Broken(FakeStreamingView):
@@ -216,31 +204,27 @@ class BrokenBackend(FakeBackend):
 
 
 @pytest.mark.parametrize("place", ["prefill", "reply"])
-def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> None:
-    async def scenario() -> None:
-        backend = BrokenBackend()
-        backend.fails_at = place
-        async with bench(backend) as made:
-            failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
-            assert isinstance(failed, events.TurnFailed) and failed.can_rollback
-            assert isinstance(failed.error, GenerationFailedError)
-            assert "secret" not in failed.error.message
-            await made.do(Rollback(), Retain())
-            assert not made.runtime.slots.owners and len(made.runtime.store) == 0
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> None:
+    backend = BrokenBackend()
+    backend.fails_at = place
+    async with bench(backend) as made:
+        failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
+        assert isinstance(failed, events.TurnFailed) and failed.can_rollback
+        assert isinstance(failed.error, GenerationFailedError)
+        assert "secret" not in failed.error.message
+        await made.do(Rollback(), Retain())
+        assert not made.runtime.slots.owners and len(made.runtime.store) == 0
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_the_device_is_checked_after_a_failure(is_broken: bool) -> None:
-    async def scenario() -> None:
-        backend = BrokenBackend()
-        backend.is_device_broken = is_broken
-        async with bench(backend) as made:
-            await made.do(FEED, ANSWER)
-        assert (made.runtime.progress.error is not None) == is_broken
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_device_is_checked_after_a_failure(is_broken: bool) -> None:
+    backend = BrokenBackend()
+    backend.is_device_broken = is_broken
+    async with bench(backend) as made:
+        await made.do(FEED, ANSWER)
+    assert (made.runtime.progress.error is not None) == is_broken
 
 
 class Stubborn(FakeStreamingView):
@@ -281,48 +265,45 @@ async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
     return work
 
 
-def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
+@in_loop
+async def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
-
-    async def scenario() -> None:
-        backend = StubbornBackend()
-        async with bench(backend) as made:
-            await (await hang(made, backend))
-            await made.handler.release()
-            runtime, slots = made.runtime, made.runtime.slots
-            assert not slots.owners and runtime.error is None
-            await slots.take(Owner("next", RequestType.CHAT), 0)
-            assert await SessionThreads(runtime.threads, None).run(lambda: "works") == "works"
-            slots.give_back(*slots.owners)
-            backend.go_on.set()
-
-    asyncio.run(scenario())
+    backend = StubbornBackend()
+    async with bench(backend) as made:
+        await (await hang(made, backend))
+        await made.handler.release()
+        runtime, slots = made.runtime, made.runtime.slots
+        assert not slots.owners and runtime.error is None
+        await slots.take(Owner("next", RequestType.CHAT), 0)
+        assert await SessionThreads(runtime.threads, None).run(lambda: "works") == "works"
+        slots.give_back(*slots.owners)
+        backend.go_on.set()
 
 
-def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
+@in_loop
+async def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.0)
     monkeypatch.setattr(runtime, "HANGING_MAX", 0)
-
-    async def scenario() -> None:
-        backend = StubbornBackend()
-        async with bench(backend) as made:
-            work = await hang(made, backend)
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert not work.done() and made.runtime.slots.owners
-            assert made.runtime.error is None
-            backend.go_on.set()
-            await work
-
-    asyncio.run(scenario())
+    backend = StubbornBackend()
+    async with bench(backend) as made:
+        work = await hang(made, backend)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not work.done() and made.runtime.slots.owners
+        assert made.runtime.error is None
+        backend.go_on.set()
+        await work
 
 
 @pytest.mark.parametrize("failures, is_lost", [(1, False), (2, True)])
-def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_lost: bool) -> None:
+@in_loop
+async def test_a_conversation_that_cannot_be_closed_keeps_its_slot(
+    failures: int, is_lost: bool
+) -> None:
     class Sticky(FakeStreamingView):
         left = failures
 
@@ -335,66 +316,54 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
         def open_streaming(self, threads: Threads) -> FakeStreamingView:
             return Sticky(QUICK, threads)
 
-    async def scenario() -> None:
-        async with bench(StickyBackend(QUICK), slots=2) as made:
-            await made.do(FEED)
-            await made.handler.release()
-            slots = made.runtime.slots
-            assert not slots.owners and slots.capacity == (1 if is_lost else 2)
-            assert made.runtime.error is None, "one slot is left"
-            if is_lost:
-                slots.lost = slots.count
-                assert made.runtime.error is not None
-
-    asyncio.run(scenario())
+    async with bench(StickyBackend(QUICK), slots=2) as made:
+        await made.do(FEED)
+        await made.handler.release()
+        slots = made.runtime.slots
+        assert not slots.owners and slots.capacity == (1 if is_lost else 2)
+        assert made.runtime.error is None, "one slot is left"
+        if is_lost:
+            slots.lost = slots.count
+            assert made.runtime.error is not None
 
 
-def test_a_broken_device_stays_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_broken_device_stays_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_handler, "HANG_LIMIT_S", 0.01)
-
-    async def scenario() -> None:
-        backend = StubbornBackend()
-        async with bench(backend) as made:
-            work = await hang(made, backend)
-            made.runtime.progress.error = "The device does not work any more."
-            backend.go_on.set()
-            await work
-            await made.handler.release()
-            assert made.runtime.error == "The device does not work any more."
-
-    asyncio.run(scenario())
+    backend = StubbornBackend()
+    async with bench(backend) as made:
+        work = await hang(made, backend)
+        made.runtime.progress.error = "The device does not work any more."
+        backend.go_on.set()
+        await work
+        await made.handler.release()
+        assert made.runtime.error == "The device does not work any more."
 
 
-def test_an_unresponsive_engine_fails_the_worker_until_it_answers(
+@in_loop
+async def test_an_unresponsive_engine_fails_the_worker_until_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runtime, "ENGINE_LIMIT_S", 0.0)
-
-    async def scenario() -> None:
-        go_on, begun = threading.Event(), threading.Event()
-        async with bench(FakeBackend(QUICK)) as made:
-            await soon(lambda: made.runtime.error is None)
-            made.runtime.engine.submit(begun.set)
-            held = made.runtime.engine.submit(lambda: go_on.wait(LIMIT_S))
-            assert begun.wait(LIMIT_S)
-            await soon(lambda: made.runtime.error == "The engine does not answer.")
-            go_on.set()
-            await asyncio.wrap_future(held)
-            await soon(lambda: made.runtime.error is None)
-
-    asyncio.run(scenario())
+    go_on, begun = threading.Event(), threading.Event()
+    async with bench(FakeBackend(QUICK)) as made:
+        await soon(lambda: made.runtime.error is None)
+        made.runtime.engine.submit(begun.set)
+        held = made.runtime.engine.submit(lambda: go_on.wait(LIMIT_S))
+        assert begun.wait(LIMIT_S)
+        await soon(lambda: made.runtime.error == "The engine does not answer.")
+        go_on.set()
+        await asyncio.wrap_future(held)
+        await soon(lambda: made.runtime.error is None)
 
 
-def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "BUSY_WAIT_S", 0.01)
-
-    async def scenario() -> None:
-        async with bench(FakeBackend(QUICK)) as made:
-            other = Owner("other", RequestType.DUPLEX)
-            await made.runtime.slots.take(other, 0)
-            failed = await made.do(FEED)
-            assert isinstance(failed, events.TurnFailed) and not failed.can_rollback
-            assert isinstance(failed.error, WorkerBusyError)
-            made.runtime.slots.give_back(other)
-
-    asyncio.run(scenario())
+    async with bench(FakeBackend(QUICK)) as made:
+        other = Owner("other", RequestType.DUPLEX)
+        await made.runtime.slots.take(other, 0)
+        failed = await made.do(FEED)
+        assert isinstance(failed, events.TurnFailed) and not failed.can_rollback
+        assert isinstance(failed.error, WorkerBusyError)
+        made.runtime.slots.give_back(other)

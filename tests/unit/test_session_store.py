@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 from core.history import CacheOptions, compute_history_hash, next_history_hash
@@ -14,6 +13,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.session_handler import SessionThreads
 from core.serving.slots import Conversation, SessionStore
+from tests.system.loops import in_loop
 from tests.unit.test_session_handlers import ANSWER, FEED, MESSAGE, QUICK, Bench, bench
 
 
@@ -91,7 +91,8 @@ def test_of_two_with_the_same_history_the_newer_is_retained() -> None:
     assert list(store.clear()) == [two] and len(store) == 0
 
 
-def test_another_socket_that_continues_a_conversation_takes_it_over() -> None:
+@in_loop
+async def test_another_socket_that_continues_a_conversation_takes_it_over() -> None:
     """Its threads and its voice count from then on; on the same socket nothing changes."""
 
     class Moving(FakeStreamingView):
@@ -105,22 +106,17 @@ def test_another_socket_that_continues_a_conversation_takes_it_over() -> None:
         def open_streaming(self, threads: Threads) -> FakeStreamingView:
             return Moving(QUICK, threads)
 
-    async def scenario() -> None:
-        async with bench(Backend(QUICK)) as made:
-            other = Bench(made.runtime)
-            view, moves = None, list[int]()
-            await made.do(FEED, ANSWER, Retain())
-            for socket in (made, other):
-                kept = made.runtime.store.newest
-                assert kept is not None and view in (None, kept.view)
-                view = kept.view
-                more = streaming.WorkerPrefill(
-                    messages=MESSAGE.messages, expect_hash=kept.history_hash
-                )
-                await socket.do(Prefill(more), ANSWER, Retain())
-                assert isinstance(view, Moving)
-                moves.append(view.moves)
-            assert moves == [0, 1]
-            await other.handler.release()
-
-    asyncio.run(scenario())
+    async with bench(Backend(QUICK)) as made:
+        other = Bench(made.runtime)
+        view, moves = None, list[int]()
+        await made.do(FEED, ANSWER, Retain())
+        for socket in (made, other):
+            kept = made.runtime.store.newest
+            assert kept is not None and view in (None, kept.view)
+            view = kept.view
+            more = streaming.WorkerPrefill(messages=MESSAGE.messages, expect_hash=kept.history_hash)
+            await socket.do(Prefill(more), ANSWER, Retain())
+            assert isinstance(view, Moving)
+            moves.append(view.moves)
+        assert moves == [0, 1]
+        await other.handler.release()

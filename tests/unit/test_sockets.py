@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from starlette.websockets import WebSocket
 
 from core.serving.wire import SocketClosedError, StarletteSocket
+from tests.system.loops import in_loop
 
 CONNECT = {"type": "websocket.connect"}
 
@@ -36,51 +36,45 @@ class Server:
         return StarletteSocket(websocket)
 
 
-def test_messages_are_received_until_the_end() -> None:
-    async def test() -> None:
-        server = Server(
-            {"type": "websocket.receive", "text": "{}"},
-            {"type": "websocket.receive", "text": None, "bytes": b"{}"},
-            {"type": "websocket.disconnect", "code": 1001, "reason": "bye"},
-        )
-        socket = await server.accept()
-        assert await socket.receive() == "{}"
-        assert await socket.receive() == b"{}"
-        with pytest.raises(SocketClosedError, match="bye") as caught:
-            await socket.receive()
-        assert caught.value.code == 1001
-        with pytest.raises(SocketClosedError):
-            await socket.receive()
-
-    asyncio.run(test())
+@in_loop
+async def test_messages_are_received_until_the_end() -> None:
+    server = Server(
+        {"type": "websocket.receive", "text": "{}"},
+        {"type": "websocket.receive", "text": None, "bytes": b"{}"},
+        {"type": "websocket.disconnect", "code": 1001, "reason": "bye"},
+    )
+    socket = await server.accept()
+    assert await socket.receive() == "{}"
+    assert await socket.receive() == b"{}"
+    with pytest.raises(SocketClosedError, match="bye") as caught:
+        await socket.receive()
+    assert caught.value.code == 1001
+    with pytest.raises(SocketClosedError):
+        await socket.receive()
 
 
-def test_messages_are_sent_until_closed() -> None:
-    async def test() -> None:
-        server = Server()
-        socket = await server.accept()
+@in_loop
+async def test_messages_are_sent_until_closed() -> None:
+    server = Server()
+    socket = await server.accept()
+    await socket.send("{}")
+    await socket.close(1000, "done")
+    await socket.close(1000, "again")
+    with pytest.raises(SocketClosedError):
         await socket.send("{}")
-        await socket.close(1000, "done")
-        await socket.close(1000, "again")
-        with pytest.raises(SocketClosedError):
-            await socket.send("{}")
-        assert [event["type"] for event in server.outgoing] == [
-            "websocket.accept",
-            "websocket.send",
-            "websocket.close",
-        ]
-
-    asyncio.run(test())
+    assert [event["type"] for event in server.outgoing] == [
+        "websocket.accept",
+        "websocket.send",
+        "websocket.close",
+    ]
 
 
 @pytest.mark.parametrize("error", [OSError("reset"), RuntimeError("after close")])
-def test_any_exception_of_the_server_means_closed(error: Exception) -> None:
-    async def test() -> None:
-        server = Server()
-        socket = await server.accept()
-        server.error = error
-        with pytest.raises(SocketClosedError):
-            await socket.send("{}")
-        await socket.close(1000, "")
-
-    asyncio.run(test())
+@in_loop
+async def test_any_exception_of_the_server_means_closed(error: Exception) -> None:
+    server = Server()
+    socket = await server.accept()
+    server.error = error
+    with pytest.raises(SocketClosedError):
+        await socket.send("{}")
+    await socket.close(1000, "")

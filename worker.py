@@ -28,7 +28,6 @@ from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
 from core.serving.server import SecretGate, check_exposure, error_response, make_server
@@ -48,6 +47,7 @@ from settings.embedded import (
     default_checkpoint,
     find_cascade,
 )
+from settings.workers import worker_name
 
 UNUSABLE: Final = 2  # exit code
 # Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to

@@ -78,6 +78,16 @@ class Stage:
         await self.say("prepare")
         assert self.socket.types == ["prepared"]
 
+    @classmethod
+    async def prepared(cls, machine: Any = None) -> Stage:
+        stage = cls(machine)
+        await stage.prepare()
+        return stage
+
+    async def stop(self) -> None:
+        await self.say("stop")
+        await self.end()
+
     async def end(self) -> None:
         """Wait in virtual time until it has ended, then check it."""
         assert self.task is not None

@@ -86,6 +86,5 @@ async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) 
             second = speech()[index * SECOND : (index + 1) * SECOND]
             await talk.say("audio_chunk", audio=wire(second))
             results.append(await talk.hear())
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
     return results

@@ -309,8 +309,7 @@ def test_audio_during_a_pause_is_dropped_with_one_warning(bench: Bench) -> None:
         assert (await talk.hear())["type"] == "resumed"
         await talk.socket.send(json.dumps(CHUNK))
         assert (await talk.hear())["type"] == "result"
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
 
     assert words(run(bench, PHASES["duplex paused"], leave))[-2:] == ["stopped", "closed"]
 

@@ -118,8 +118,7 @@ def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Pa
             assert (await client.health())["is_draining"] is True
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
         eventually("the program ends", lambda: not worker._thread.is_alive())
 
     settings = settings_for(tmp_path, service={"drain_timeout_s": 20})

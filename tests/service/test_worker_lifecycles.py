@@ -78,8 +78,7 @@ async def test_duplex_with_audio_only(worker: RunningWorker) -> None:
         assert await talk.hear() == {"type": "resumed"}
         await talk.say("interrupt")
         assert await talk.hear() == {"type": "interrupted"}
-        await talk.say("stop")
-        [stopped] = await talk.hear_all()
+        [stopped] = await talk.stop()
         assert stopped["type"] == "stopped" and talk.close_code == 1000
         check_fields(DUPLEX, talk.heard)
     await client.idle()

@@ -155,8 +155,7 @@ async def test_half_duplex_continues_after_a_failed_turn(
         after = (await say_something(talk, 3))[-1]
         assert after["token_stats"]["cached_tokens"] == first["kv_cache_length"]
         assert not after["interrupted"] and after["turn_index"] == 2
-        await talk.say("stop")
-        assert (await talk.hear_all())[-1]["type"] == "stopped"
+        assert (await talk.stop())[-1]["type"] == "stopped"
 
 
 @in_loop
@@ -205,8 +204,7 @@ async def test_a_failing_session_does_not_disturb_another(
         assert error["type"] == "error" and one.close_code == 1011
         await two.say("audio_chunk", audio=SILENCE)
         assert (await two.hear())["type"] == "result"
-        await two.say("stop")
-        await two.hear_all()
+        await two.stop()
 
 
 @in_loop
@@ -257,8 +255,7 @@ async def test_duplex_with_audio_pictures_speech_and_interruption(worker: Runnin
         await talk.say("audio_chunk", audio=SILENCE, force_listen=True)
         forced = await talk.hear()
         assert forced["is_listen"] and forced["audio_data"] == "" and forced["text"] == ""
-        await talk.say("stop")
-        assert (await talk.hear_all())[-1]["type"] == "stopped"
+        assert (await talk.stop())[-1]["type"] == "stopped"
 
 
 @in_loop

@@ -66,8 +66,7 @@ def test_a_session_is_refused_after_waiting_for_a_busy_worker(tmp_path: Path, ki
             answer = await client.post("/chat", {"messages": [USER]})
             assert answer.status_code == 429
             assert (await client.health())["active_sessions"] == 1
-            await first.say("stop")
-            await first.hear_all()
+            await first.stop()
         await client.idle()
 
     with fake_worker(tmp_path) as worker:
@@ -82,8 +81,7 @@ def test_a_waiting_session_is_served_when_a_slot_is_free(tmp_path: Path, kind: s
             await first.prepared()
             await begin(second, kind)
             await asyncio.sleep(0.02)
-            await first.say("stop")
-            await first.hear_all()
+            await first.stop()
             assert (await second.hear())["type"] in ("prefill_done", "prepared")
 
     with fake_worker(tmp_path, busy_wait_s=600) as worker:
@@ -113,8 +111,7 @@ def test_a_client_that_leaves_while_waiting_leaks_nothing(
                     second.socket.transport.abort()
                     if notices:
                         await soon("it waits no more", lambda: has_waiting(0))
-                await first.say("stop")
-                await first.hear_all()
+                await first.stop()
             await client.idle()
 
         asyncio.run(scenario())
@@ -130,8 +127,7 @@ def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
             await second.say("stop")
             assert (await second.hear())["type"] == "done"
-            await first.say("stop")
-            await first.hear_all()
+            await first.stop()
         await client.idle()
 
     with fake_worker(tmp_path, busy_wait_s=600) as worker:
@@ -149,8 +145,7 @@ def test_slots_bound_the_concurrent_sessions(tmp_path: Path) -> None:
             async with client.talk("duplex") as three:
                 assert (await three.hear_all())[0]["code"] == "no_worker"
             for talk in (one, two):
-                await talk.say("stop")
-                await talk.hear_all()
+                await talk.stop()
         await client.idle()
 
     with fake_worker(tmp_path, count=2) as worker:
@@ -217,8 +212,7 @@ def test_audio_during_a_half_duplex_reply_is_dropped(tmp_path: Path) -> None:
             await talk.say("audio_chunk", audio=wire(speech()[SECOND : 2 * SECOND]))
             await talk.hear_until("turn_done")
             await talk.say("audio_chunk", audio=SILENCE)
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
 
     with fake_worker(tmp_path, times) as worker:
         asyncio.run(scenario(worker.port))

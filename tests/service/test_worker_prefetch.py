@@ -90,8 +90,7 @@ async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
             else:
                 await talk.say("audio_chunk", audio=second(index), frame_base64_list=[picture])
             results.append(await talk.hear())
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
     return results
 
 
@@ -128,8 +127,7 @@ async def test_prefetched_pictures_cost_the_unit_nothing(
         assert ahead["vision_slices"] == inside["vision_slices"] == 1
         assert inside["prefill_ms"] > 1_000 * ENCODING_S
         assert ahead["prefill_ms"] < inside["prefill_ms"]
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
 
 
 def test_units_have_priority_over_prefetches(
@@ -157,8 +155,7 @@ def test_units_have_priority_over_prefetches(
             await soon("the picture is seen", seen)
             await talk.say("audio_chunk", audio=second(1))
             await talk.hear()
-            await talk.say("stop")
-            await talk.hear_all()
+            await talk.stop()
 
     asyncio.run(scenario())
     assert any(each is not None for each in due), "units are due"
@@ -173,8 +170,7 @@ async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: Run
         warning, result = await talk.hear(), await talk.hear()
         assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
         assert (result["type"], result["vision_slices"]) == ("result", 0)
-        await talk.say("stop")
-        assert [message["type"] for message in await talk.hear_all()] == ["stopped"]
+        assert [message["type"] for message in await talk.stop()] == ["stopped"]
 
 
 def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
@@ -197,8 +193,7 @@ def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
                 await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
                 result = await talk.hear()
                 per_unit.append(encoding.slices - before - result["vision_slices"])
-            await talk.say("stop")
-            await talk.hear_all()
+            await talk.stop()
         return per_unit
 
     assert asyncio.run(scenario()) == [1, 0, 0], "nobody knew of the first one"
@@ -217,8 +212,7 @@ def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
             for picture in PICTURES:
                 await talk.say("video_frame", frame=picture)
             if ending == "stop":
-                await talk.say("stop")
-                assert (await talk.hear_all())[-1]["type"] == "stopped"
+                assert (await talk.stop())[-1]["type"] == "stopped"
         await client.idle()
 
     asyncio.run(scenario())

@@ -96,8 +96,7 @@ def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
                 running.process.send_signal(signal.SIGTERM)
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == 0, running.output
         folder = tmp_path / "sessions" / prepared["recording_session_id"]
         assert len(json.loads((folder / "recording.json").read_text())["chunks"]) == 1
@@ -133,8 +132,7 @@ def test_a_restart_request_ends_the_program_for_its_launcher(
             assert (await client.post("/restart")).status_code == 503  # it does already
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == RESTART_EXIT_CODE, running.output
 
     monkeypatch.setenv(SUPERVISED_VARIABLE, "1")

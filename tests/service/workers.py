@@ -239,6 +239,11 @@ class Talk:
                 heard.append(await self.hear())
         return heard
 
+    async def stop(self) -> list[Message]:
+        """Ask for the end of the session; return everything up to it."""
+        await self.say("stop")
+        return await self.hear_all()
+
     @property
     def close_code(self) -> int | None:
         return self.socket.close_code

@@ -56,8 +56,7 @@ def test_a_failure_at_any_await_leaks_nothing(name: str, accident: str) -> None:
 
 @in_virtual_time
 async def test_repeated_cancellation() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.handler.pause()
     stage.handler.ignores_halt = True
     await stage.say("audio_chunk", audio=SOUND)
@@ -75,21 +74,18 @@ async def test_repeated_cancellation() -> None:
 
 @in_virtual_time
 async def test_the_result_is_sent_before_finalize_begins() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     await stage.say("audio_chunk", audio=SOUND)
     assert stage.handler.log == ["Prefill", "Step", "Finalize"]
     assert stage.socket.types == ["prepared", "result"]
     assert stage.socket.sent[-1]["server_send_ts"] == 1_700_000_000.5
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
     assert stage.handler.log[-1] == "Release"
 
 
 @in_virtual_time
 async def test_stop_cancels_the_step_and_closes_after_the_release() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.handler.pause()
     stage.handler.ignores_halt = True
     await stage.say("audio_chunk", audio=SOUND)
@@ -104,8 +100,8 @@ async def test_stop_cancels_the_step_and_closes_after_the_release() -> None:
 
 @in_virtual_time
 async def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
-    stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=30, idle_timeout_s=0)))
-    await stage.prepare()
+    machine = DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=30, idle_timeout_s=0))
+    stage = await Stage.prepared(machine)
     await stage.say("pause")
     await asyncio.sleep(29.0)
     await stage.say("resume")
@@ -120,8 +116,8 @@ async def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
 
 @in_virtual_time
 async def test_an_expired_timer_that_was_stopped_meanwhile_does_not_fire() -> None:
-    stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0)))
-    await stage.prepare()
+    machine = DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0))
+    stage = await Stage.prepared(machine)
     await stage.say("pause")
     stage.socket.stop_reading()
     await stage.say("interrupt")  # blocks the loop
@@ -140,8 +136,7 @@ async def test_an_expired_timer_that_was_stopped_meanwhile_does_not_fire() -> No
 
 @in_virtual_time
 async def test_a_requested_stop() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     assert stage.connection.machine.status is WorkerStatus.DUPLEX_ACTIVE
     stage.connection.post(StopRequested())
     stage.connection.post(StopRequested())
@@ -155,8 +150,7 @@ async def test_events_carry_the_time_and_the_size() -> None:
     stage.start()
     await asyncio.sleep(3.0)
     await stage.say("prepare")
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
     events = [event for event, _ in stage.watcher.seen]
     assert isinstance(events[0], Opened)
     received = [event for event in events if isinstance(event, Received)]

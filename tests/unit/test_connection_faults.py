@@ -60,8 +60,7 @@ class Broken(DuplexMachine):
 
 @in_virtual_time
 async def test_a_bug_in_a_machine_ends_its_session_in_order() -> None:
-    stage = Stage(Broken(NAMES))
-    await stage.prepare()
+    stage = await Stage.prepared(Broken(NAMES))
     await stage.say("interrupt")
     await stage.end()
     assert stage.socket.sent[-1]["code"] == "internal"
@@ -70,8 +69,7 @@ async def test_a_bug_in_a_machine_ends_its_session_in_order() -> None:
 
 @in_virtual_time
 async def test_a_machine_that_fails_at_its_end_is_released() -> None:
-    stage = Stage(Hopeless(NAMES))
-    await stage.prepare()
+    stage = await Stage.prepared(Hopeless(NAMES))
     stage.handler.pause()
     stage.connection._work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
     await stage.say("heartbeat")
@@ -104,8 +102,7 @@ async def test_a_failing_observer_is_removed() -> None:
     stage.connection._watching.insert(0, clumsy)
     stage.connection.observers = [clumsy, stage.watcher]
     await stage.prepare()
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
     assert len(clumsy.seen) == 2
     assert len(stage.watcher.seen) == 4
     assert clumsy.closes == 1

@@ -71,8 +71,7 @@ async def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> N
     assert stage.socket.sent[0]["code"] == "unknown_type"
     await stage.say("prepare", note="a" * LIVE_SOCKET_LIMIT_BYTES)
     assert stage.socket.types[-1] == "prepared"
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
 
 
 class EagerSocket(FakeSocket):
@@ -110,8 +109,7 @@ async def test_audio_that_is_committed_in_a_burst_is_transcribed() -> None:
 @in_virtual_time
 async def test_a_full_inbox_applies_backpressure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "INBOX_EVENTS", 8)
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.socket.stop_reading()
     await stage.say("interrupt")  # its answer blocks the loop
     before = stage.socket.received
@@ -120,15 +118,13 @@ async def test_a_full_inbox_applies_backpressure(monkeypatch: pytest.MonkeyPatch
     await settle()
     assert stage.socket.received - before == 9, "eight wait, one is in the reader's hand"
     stage.socket.read_again()
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
     assert stage.socket.types == ["prepared", "interrupted", "stopped"]
 
 
 @in_virtual_time
 async def test_a_session_holds_no_more_bytes_than_its_largest_message_has() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.socket.stop_reading()
     await stage.say("interrupt")
     before = stage.socket.received
@@ -138,14 +134,12 @@ async def test_a_session_holds_no_more_bytes_than_its_largest_message_has() -> N
     whole = PREPARE_LIMIT_BYTES // MIB - 1
     assert stage.socket.received - before == whole + 1, "one is in the reader's hand"
     stage.socket.read_again()
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
 
 
 @in_virtual_time
 async def test_a_client_that_reads_nothing_is_disconnected() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.socket.stop_reading()
     await stage.say("interrupt")
     await asyncio.sleep(19.0)
@@ -158,8 +152,7 @@ async def test_a_client_that_reads_nothing_is_disconnected() -> None:
 
 @in_virtual_time
 async def test_a_send_to_a_lost_client_is_aborted() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.socket.stop_reading()
     await stage.say("interrupt")
     stage.socket.drop(while_sending=True)
@@ -204,8 +197,7 @@ async def test_an_engine_that_waits_for_a_full_inbox_is_released(
 
 @in_virtual_time
 async def test_a_slow_engine_does_not_delay_other_sessions() -> None:
-    stage = Stage()
-    await stage.prepare()
+    stage = await Stage.prepared()
     stage.handler.pause()
     await stage.say("audio_chunk", audio=SOUND)
     await stage.say("pause")
@@ -214,14 +206,12 @@ async def test_a_slow_engine_does_not_delay_other_sessions() -> None:
     stage.handler.go_on()
     await settle()
     assert stage.socket.types[-1] == "result"
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
 
 
 @in_virtual_time
 async def test_an_engine_that_never_answers_ends_the_session() -> None:
-    stage = Stage(machine=DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
-    await stage.prepare()
+    stage = await Stage.prepared(DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
     stage.handler.pause()
     stage.handler.ignores_halt = True
     await stage.say("audio_chunk", audio=SOUND)
@@ -255,8 +245,7 @@ async def test_an_engine_that_emits_events_is_not_stalled(
     assert stage.socket.types.count("warning") == 4
     assert stage.socket.types[-1] == "result"
     await asyncio.sleep(210.0)
-    await stage.say("stop")
-    await stage.end()
+    await stage.stop()
 
 
 @pytest.mark.parametrize(("is_streamed", "last"), [(False, "done"), (True, "error")])

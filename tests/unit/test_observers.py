@@ -38,7 +38,7 @@ from tests.fakes.virtual_time import in_virtual_time
 
 NAMES = SessionIds("id_1")
 CHUNK = AudioChunk(audio=audio(1_000))
-LISTEN = StepDone(DuplexGenerateResult(is_listen=True))
+LISTEN = StepDone(DuplexGenerateResult(is_listen=True, n_tokens=3, cost_llm_ms=125.0))
 
 
 def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> None:
@@ -136,6 +136,9 @@ def test_duplex_units_are_counted() -> None:
     assert metrics.sample("problems_total", code="generation_failed", fatal="true") == 1
     assert metrics.sample("unit_stage_seconds_sum", stage="wall") == 0.5 + 1.5
     assert metrics.sample("unit_stage_seconds_count", stage="wall") == 2
+    assert metrics.sample("unit_stage_seconds_bucket", stage="wall", le="1.0") == 1
+    assert metrics.sample("unit_stage_seconds_sum", stage="llm") == 0.25
+    assert metrics.sample("generated_tokens_total") == 2 * 3
     assert metrics.sample("unit_stage_seconds_sum", stage="finalize") == 0.037
     assert metrics.sample("late_units_total") == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,9 +30,10 @@ from core.serving.session_kinds import frame_limits
 from core.serving.slots import Owner
 from tests.fakes.duplex_scenes import CHUNK
 from tests.system.loops import in_loop
+from tests.unit.test_session_handlers import soon
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
-ROUNDS, ROUND_S = 60_000, 0.002
+ROUND_S = 0.002
 
 
 def picture(side_px: int) -> str:
@@ -84,13 +85,11 @@ class Watched(FakeDuplexView):
 class WatchedBackend(FakeBackend):
     """Opens one recorded conversation."""
 
-    def __init__(self) -> None:
-        super().__init__(INSTANT)
-        self.talks: list[Watched] = []
+    talk: Watched
 
     def open_duplex(self, threads: Threads) -> Watched:
-        self.talks.append(Watched(threads))
-        return self.talks[-1]
+        self.talk = Watched(threads)
+        return self.talk
 
 
 class Bench:
@@ -102,7 +101,7 @@ class Bench:
 
     @property
     def talk(self) -> Watched:
-        return self._backend.talks[-1]
+        return self._backend.talk
 
     async def emit(self, event: Event) -> None:
         self.emitted.append(event)
@@ -131,7 +130,7 @@ class Bench:
 @asynccontextmanager
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
     """Yield a prepared handler; it holds nothing at the end."""
-    backend = WatchedBackend()
+    backend = WatchedBackend(INSTANT)
     runtime = WorkerRuntime(lambda: backend, 1)
     await runtime.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
@@ -147,14 +146,6 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
         assert not held(handler._prefetch) and not runtime.slots.owners
     finally:
         runtime.close()
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    for _ in range(ROUNDS):
-        if is_true():
-            return
-        await asyncio.sleep(ROUND_S)
-    raise AssertionError("it never came true")
 
 
 def held(prefetch: PicturePrefetch) -> dict[int, Any]:
@@ -224,7 +215,7 @@ async def test_a_unit_waits_for_a_prefetch_under_way() -> None:
     async with bench() as made:
         made.talk.may_prefetch.clear()
         looking = asyncio.create_task(made.encode_ahead(A))
-        await until(lambda: made.talk.prefetched == [20])
+        await soon(lambda: made.talk.prefetched == [20])
         step = asyncio.create_task(made.step(A))
         await asyncio.sleep(5 * ROUND_S)
         assert not step.done() and not made.talk.got
@@ -250,7 +241,7 @@ async def test_a_unit_without_the_picture_does_not_wait_for_its_prefetch() -> No
     async with bench() as made:
         made.talk.may_prefetch.clear()
         looking = asyncio.create_task(made.encode_ahead(A))
-        await until(lambda: made.talk.prefetched == [20])
+        await soon(lambda: made.talk.prefetched == [20])
         assert await made.step() == []
         made.talk.may_prefetch.set()
         await looking
@@ -351,7 +342,7 @@ async def test_a_cancelled_session_ends_its_prefetch_and_the_waiting_unit() -> N
     async with bench() as made:
         made.talk.may_prefetch.clear()
         looking = asyncio.create_task(made.encode_ahead(A, B))
-        await until(lambda: made.talk.prefetched == [20])
+        await soon(lambda: made.talk.prefetched == [20])
         made.handler.expect()
         unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
         step = asyncio.create_task(made.handler.perform(unit, made.emit))

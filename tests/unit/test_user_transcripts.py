@@ -21,7 +21,7 @@ from core.schemas import duplex, half_duplex, streaming
 from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.fake_backend import FakeBackend, FakeTimes, FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.serving.recording_observer import TurnRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler, StreamingHandler
@@ -83,9 +83,7 @@ class Bench:
         self.transcriber = Gated()
         self.emitted: list[Event] = []
         self.runtime = WorkerRuntime(
-            lambda: FakeBackend(FakeTimes() if QUICK is None else QUICK),
-            1,
-            make_transcriber=lambda backend: self.transcriber,
+            lambda: FakeBackend(QUICK), 1, make_transcriber=lambda backend: self.transcriber
         )
 
     async def emit(self, event: Event) -> None:

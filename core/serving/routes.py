@@ -111,14 +111,9 @@ async def chat(request: Request, sessions: Sessions) -> ChatResponse:
 
 @router.post("/transcribe")
 async def transcribe(
-    request: Request,
-    sessions: Sessions,
-    language: str | None = None,
-    prompt: str = "",
-    temperature: float = 0.0,
+    request: Request, sessions: Sessions, options: Annotated[TranscriptionOptions, Depends()]
 ) -> Response:
     audio = await _read(request, AUDIO_MAX_BYTES)
-    options = TranscriptionOptions(language, prompt, temperature)
     return await transcription(sessions.runtime, audio, options)
 
 

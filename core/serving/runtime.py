@@ -284,7 +284,7 @@ class WorkerRuntime:
         if self.slots.owners:
             text = "The cache cannot be cleared while a session is running."
             return ActionResult(success=False, message=text)
-        evicted = self.store.clear()
+        evicted = self.store.make_room(self.slots.count)  # all of them
         await self.free_all(evicted)
         await self._tidy_up()
         return ActionResult(success=True, message=f"{len(evicted)} conversations were freed.")

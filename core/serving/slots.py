@@ -6,7 +6,7 @@ Slots are granted and given back between two awaits, so no two sessions hold the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -211,8 +211,4 @@ class SessionStore:
         """Evict and return the surplus, given the number of active sessions."""
         surplus = max(0, len(self._kept) + active - self._capacity)
         evicted, self._kept = self._kept[:surplus], self._kept[surplus:]
-        return evicted
-
-    def clear(self) -> Sequence[Conversation]:
-        evicted, self._kept = self._kept, []
         return evicted

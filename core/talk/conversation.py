@@ -172,9 +172,6 @@ class TalkInput:
         padded[: len(piece)] = piece
         return padded, list(self.frames[index : index + 1])
 
-    def whole(self) -> Iterator[Turn]:
-        yield self.sound, self.frames, self.duration_s
-
     def segments(self) -> Iterator[Turn]:
         """Split the audio into segments of speech, each with the picture shown at its end."""
         detector = StreamingVAD()
@@ -246,7 +243,8 @@ class Conversation:
         if mode == "duplex":
             return self._duplex()
         given = self.given
-        return self._by_turns(given.segments() if mode == "half_duplex" else given.whole())
+        whole = (given.sound, given.frames, given.duration_s)
+        return self._by_turns(given.segments() if mode == "half_duplex" else [whole])
 
     def _duplex(self) -> Iterator[Row]:
         view = self.processor.set_duplex_mode()

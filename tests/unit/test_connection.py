@@ -9,13 +9,10 @@ import pytest
 
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.events import (
-    Opened,
-    Received,
-    StopRequested,
-)
+from core.protocols.events import Opened, Received, StopRequested, TimerFired, TimerName
 from core.schemas.worker import WorkerStatus
-from tests.fakes.clock import settle
+from core.serving.connection import Timers
+from tests.fakes.clock import settle, timers_left
 from tests.fakes.stages import (
     ACCIDENTS,
     CONVERSATIONS,
@@ -156,3 +153,23 @@ async def test_events_carry_the_time_and_the_size() -> None:
     received = [event for event in events if isinstance(event, Received)]
     assert [event.size_bytes for event in received] == [19, 16]
     assert {event.at_s for event in events[1:]} == {3.0}
+
+
+@in_virtual_time
+async def test_timers() -> None:
+    idle, pause = TimerName.IDLE, TimerName.PAUSE
+    fired: list[TimerFired] = []
+    timers = Timers(fired.append)
+    timers.start(idle, 5.0)
+    timers.start(pause, 3.0)
+    timers.start(idle, 10.0)  # anew
+    await asyncio.sleep(6.0)
+    assert fired == [TimerFired(pause)]
+    assert timers.claim(fired[0])
+    assert not timers.claim(fired[0]), "each counts once"
+    await asyncio.sleep(6.0)
+    timers.stop(idle)  # it has expired, but nobody has claimed it
+    assert not timers.claim(fired[1])
+    timers.start(idle, 1.0)
+    timers.stop(idle)
+    assert timers_left() == 0

@@ -9,11 +9,19 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from core.errors import GenerationFailedError, ModelError, OmniError, OneVoiceError, WorkerBusyError
+from core.errors import (
+    GenerationFailedError,
+    ModelError,
+    OmniError,
+    OneVoiceError,
+    ShuttingDownError,
+    WorkerBusyError,
+)
 from core.modes import Threads
 from core.protocols import events
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.schemas import streaming
+from core.schemas.chat import ChatRequest
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
@@ -22,7 +30,7 @@ from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionThreads
 from core.serving.slots import Owner
-from core.serving.turn_handlers import StreamingHandler
+from core.serving.turn_handlers import ChatHandler, StreamingHandler
 from tests.system.loops import in_loop
 
 LOOKS, LOOK_S = 60_000, 0.002
@@ -184,10 +192,8 @@ class Broken(FakeStreamingView):
 class BrokenBackend(FakeBackend):
     """Opens failing conversations on a device that may be broken."""
 
-    def __init__(self) -> None:
-        super().__init__(QUICK)
-        self.fails_at = "reply"
-        self.is_device_broken = False
+    fails_at = "reply"
+    is_device_broken = False
 
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
         view = Broken(self.times, threads)
@@ -206,7 +212,7 @@ class BrokenBackend(FakeBackend):
 @pytest.mark.parametrize("place", ["prefill", "reply"])
 @in_loop
 async def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> None:
-    backend = BrokenBackend()
+    backend = BrokenBackend(QUICK)
     backend.fails_at = place
     async with bench(backend) as made:
         failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
@@ -220,7 +226,7 @@ async def test_a_failure_is_reported_without_details_and_can_be_undone(place: st
 @pytest.mark.parametrize("is_broken", [True, False])
 @in_loop
 async def test_the_device_is_checked_after_a_failure(is_broken: bool) -> None:
-    backend = BrokenBackend()
+    backend = BrokenBackend(QUICK)
     backend.is_device_broken = is_broken
     async with bench(backend) as made:
         await made.do(FEED, ANSWER)
@@ -367,3 +373,29 @@ async def test_a_turn_without_a_slot_in_time_is_refused(monkeypatch: pytest.Monk
         assert isinstance(failed, events.TurnFailed) and not failed.can_rollback
         assert isinstance(failed.error, WorkerBusyError)
         made.runtime.slots.give_back(other)
+
+
+@in_loop
+async def test_a_session_ends_in_order_without_an_engine() -> None:
+    async with bench(FakeBackend(QUICK)) as made:
+        await made.do(FEED)
+        made.runtime.threads.failures = 1  # the device has to be checked
+        made.runtime.engine.close()
+        await made.handler.release()
+        assert made.runtime.progress.error is None, "the device is not what has failed"
+
+
+@in_loop
+async def test_a_chat_that_a_shutdown_cuts_off_says_so() -> None:
+    runtime = WorkerRuntime(lambda: FakeBackend(FakeTimes(prefill_ms=60_000)), 1)
+    await runtime.load()
+    handler = ChatHandler(runtime, Owner("s", RequestType.CHAT))
+    request = ChatRequest(messages=[Message(role=Role.USER, content="Hi")])
+    answer = asyncio.create_task(handler.respond(request))
+    await asyncio.sleep(0.01)
+    handler.cancel()
+    with pytest.raises(ShuttingDownError):
+        await answer
+    await handler.release()
+    assert not runtime.slots.owners
+    runtime.close()

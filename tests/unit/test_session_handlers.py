@@ -55,8 +55,7 @@ class Bench:
 
     def __init__(self, runtime: WorkerRuntime) -> None:
         self.runtime = runtime
-        self.owner = Owner("s", RequestType.STREAMING)
-        self.handler = StreamingHandler(runtime, self.owner)
+        self.handler = StreamingHandler(runtime, Owner("s", RequestType.STREAMING))
         self.emitted: list[events.Event] = []
 
     async def emit(self, event: events.Event) -> None:
@@ -390,8 +389,7 @@ async def test_a_chat_that_a_shutdown_cuts_off_says_so() -> None:
     runtime = WorkerRuntime(lambda: FakeBackend(FakeTimes(prefill_ms=60_000)), 1)
     await runtime.load()
     handler = ChatHandler(runtime, Owner("s", RequestType.CHAT))
-    request = ChatRequest(messages=[Message(role=Role.USER, content="Hi")])
-    answer = asyncio.create_task(handler.respond(request))
+    answer = asyncio.create_task(handler.respond(ChatRequest(messages=MESSAGE.messages)))
     await asyncio.sleep(0.01)
     handler.cancel()
     with pytest.raises(ShuttingDownError):

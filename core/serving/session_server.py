@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -180,7 +180,7 @@ class SessionServer:
         self,
         request: ChatRequest,
         disconnected: Callable[[], Coroutine[Any, Any, None]],
-        secret: str = "",
+        secret: str,
     ) -> ChatResponse:
         """Answer one HTTP request; the return of `disconnected` cancels it.
 
@@ -192,11 +192,20 @@ class SessionServer:
         async with self._claimed(SocketKind.CHAT, owner) as live:
             live.chat = handler = ChatHandler(self.runtime, owner)
             owner.kv_tokens = lambda: handler.kv_tokens
-            leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
+
+            async def leave() -> None:
+                await disconnected()
+                handler.cancel()
+
+            async def end() -> None:
+                await end_task(leaving)
+                await handler.release()
+
+            leaving = asyncio.create_task(leave())
             try:
                 response = await handler.respond(request)
             finally:
-                await await_end(asyncio.create_task(_end_chat(leaving, handler)))
+                await await_end(asyncio.create_task(end()))
         recorded = self._builder.record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
@@ -275,13 +284,3 @@ class SessionServer:
             if live.resumable is not None:
                 live.resumable.end()
             self.runtime.slots.give_back(live.owner)  # if the connection has not done so
-
-
-async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:
-    await end_task(leaving)
-    await handler.release()
-
-
-async def _cancel_after(disconnected: Awaitable[None], handler: ChatHandler) -> None:
-    await disconnected
-    handler.cancel()

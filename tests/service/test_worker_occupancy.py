@@ -105,18 +105,14 @@ async def test_a_client_that_leaves_while_waiting_leaks_nothing(
 ) -> None:
     """A live session's socket is read once it holds its slot, which is then free at once."""
     client, slots = Client(worker.port), worker.runtime.slots
-
-    async def has_waiting(count: int) -> bool:
-        return len(slots._queue) == count
-
     async with client.talk("duplex") as first:
         await first.prepared()
         async with client.talk(kind) as second:
             await begin(second, kind)
-            await soon("it waits", lambda: has_waiting(1))
+            await soon("it waits", lambda: len(slots._queue) == 1)
             second.socket.transport.abort()
             if notices:
-                await soon("it waits no more", lambda: has_waiting(0))
+                await soon("it waits no more", lambda: not slots._queue)
         await first.stop()
     await client.idle()
     assert slots.total_grants == (1 if notices else 2)

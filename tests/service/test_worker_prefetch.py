@@ -112,14 +112,10 @@ async def test_prefetched_pictures_cost_the_unit_nothing(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     encoding.delay_s = ENCODING_S
-
-    async def seen() -> bool:
-        return encoding.slices == 1
-
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
         await talk.say("video_frame", frame=PICTURES[0])
-        await soon("the picture is seen", seen)
+        await soon("the picture is seen", lambda: encoding.slices == 1)
         await talk.say("audio_chunk", audio=second(0))
         ahead = await talk.hear()
         await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
@@ -130,7 +126,8 @@ async def test_prefetched_pictures_cost_the_unit_nothing(
         await talk.stop()
 
 
-def test_units_have_priority_over_prefetches(
+@in_loop
+async def test_units_have_priority_over_prefetches(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = worker.runtime.engine
@@ -141,23 +138,16 @@ def test_units_have_priority_over_prefetches(
         due.extend(task.due_s for task in tasks if task.has_ended)
 
     monkeypatch.setattr(engine, "run_pass", watch)
-
-    async def seen() -> bool:
-        return None in due
-
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("audio_chunk", audio=second(0))
-            await talk.hear()
-            due.clear()
-            await talk.say("video_frame", frame=PICTURES[0])
-            await soon("the picture is seen", seen)
-            await talk.say("audio_chunk", audio=second(1))
-            await talk.hear()
-            await talk.stop()
-
-    asyncio.run(scenario())
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.say("audio_chunk", audio=second(0))
+        await talk.hear()
+        due.clear()
+        await talk.say("video_frame", frame=PICTURES[0])
+        await soon("the picture is seen", lambda: None in due)
+        await talk.say("audio_chunk", audio=second(1))
+        await talk.hear()
+        await talk.stop()
     assert any(each is not None for each in due), "units are due"
 
 
@@ -173,30 +163,22 @@ async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: Run
         assert [message["type"] for message in await talk.stop()] == ["stopped"]
 
 
-def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
+@in_loop
+async def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
-    large = jpeg(900, 600)
-
-    async def scenario() -> list[int]:
-        per_unit = []
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            for index in range(3):
-                before = encoding.slices
-
-                async def seen(at_least: int = before + 1) -> bool:
-                    return encoding.slices >= at_least
-
-                await talk.say("video_frame", frame=large)
-                await soon("the picture is seen", seen)
-                await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
-                result = await talk.hear()
-                per_unit.append(encoding.slices - before - result["vision_slices"])
-            await talk.stop()
-        return per_unit
-
-    assert asyncio.run(scenario()) == [1, 0, 0], "nobody knew of the first one"
+    large, per_unit = jpeg(900, 600), []
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for index in range(3):
+            encoding.slices = 0
+            await talk.say("video_frame", frame=large)
+            await soon("the picture is seen", lambda: encoding.slices)
+            await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
+            result = await talk.hear()
+            per_unit.append(encoding.slices - result["vision_slices"])
+        await talk.stop()
+    assert per_unit == [1, 0, 0], "nobody knew of the first one"
 
 
 @pytest.mark.parametrize("ending", ["stop", "leave"])

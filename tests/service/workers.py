@@ -313,10 +313,10 @@ def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_
         time.sleep(LOOK_S)
 
 
-async def soon(what: str, is_true: Callable[[], Awaitable[object]]) -> None:
-    """Run `eventually` without blocking the loop."""
+async def soon(what: str, is_true: Callable[[], object]) -> None:
+    """Run `eventually` without blocking the loop; the condition may be awaited."""
     deadline_s = time.monotonic() + LIMIT_S
-    while not await is_true():
+    while not (await found if isinstance(found := is_true(), Awaitable) else found):
         assert time.monotonic() < deadline_s, f"never came true: {what}"
         await asyncio.sleep(LOOK_S)
 

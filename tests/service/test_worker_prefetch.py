@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -182,21 +181,18 @@ async def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
 
 
 @pytest.mark.parametrize("ending", ["stop", "leave"])
-def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
+@in_loop
+async def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
     worker: RunningWorker, backend: RealBackend, encoding: Encoding, ending: str
 ) -> None:
     encoding.delay_s = ENCODING_S
-
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            for picture in PICTURES:
-                await talk.say("video_frame", frame=picture)
-            if ending == "stop":
-                assert (await talk.stop())[-1]["type"] == "stopped"
-        await client.idle()
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    async with client.talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for picture in PICTURES:
+            await talk.say("video_frame", frame=picture)
+        if ending == "stop":
+            assert (await talk.stop())[-1]["type"] == "stopped"
+    await client.idle()
     assert encoding.slices <= 1, "what waits is not looked at any more"
     assert not backend.context.model.executor.llm_store.handles

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from fastapi import FastAPI, Response
@@ -56,12 +56,6 @@ SWITCH_INTERVAL_S: Final = 0.0005
 # Freed memory of different sizes can be joined: 0.6 GB less with one conversation in int4.
 ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
-
-if TYPE_CHECKING:
-    from core.cascade.parts import Parts
-
-MakeBackend = Callable[[], Backend]
-
 log = logging.getLogger(__name__)
 
 
@@ -71,7 +65,7 @@ class BackendName(StrEnum):
 
 
 def create_app(
-    settings: Settings, make_backend: MakeBackend, identity: Identity | None = None
+    settings: Settings, make_backend: Callable[[], Backend], identity: Identity | None = None
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -188,6 +182,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     if settings.model.model_path is not None or embedded in ("nano", "toy"):
         return real
     from core.cascade.backend import CascadeBackend, parts_of
+    from core.cascade.parts import Parts
 
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256

@@ -22,6 +22,7 @@ from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import PCM, decoded
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
+from core.serving.slots import Owner
 from recording.folder import wav_header
 from recording.recorder import SessionRecorder
 from recording.records import EndReason, TurnTiming, VoiceInput
@@ -312,6 +313,21 @@ class RealtimeRecording(TurnRecording):
         assert request is not None and self.recorder is not None, "a turn is under way"
         timing = turn_timing(self._elapsed_ms, stats, request.input_audio_ms)
         self.recorder.end_turn(timing, interrupted=not is_whole, text=text)
+
+
+def record_chat(
+    recordings: Recordings, owner: Owner, request: chat.ChatRequest, response: chat.ChatResponse
+) -> str:
+    """Record a chat over HTTP; return the recording's id."""
+    recording = recordings.resume(owner)
+    recorder = recordings.open(TurnBasedSessionRecorder, recording, chat_snapshot(request))
+    recorder.start_message_turn(0, request.messages[-1])
+    if response.audio_data:
+        recorder.save_ai_audio_turn(0, response.audio_data)
+    stats = response.token_stats or TokenStats()
+    recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
+    recorder.finalize(EndReason.STOPPED)
+    return recording.recording_id
 
 
 def wav_of(sound: AudioClip) -> bytes:

@@ -25,8 +25,7 @@ from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import ChatLimits, ChatMachine, StreamingLimits, StreamingMachine
 from core.schemas import chat, duplex, half_duplex, streaming
-from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats, parse_message
+from core.schemas.common import parse_message
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.openai_errors import error_event, socket_code
 from core.schemas.queue import ErrorMessage, RequestType, WarningMessage, duplex_request_type
@@ -42,8 +41,6 @@ from core.serving.recording_observer import (
     RealtimeRecording,
     StreamingRecording,
     TurnRecording,
-    chat_snapshot,
-    turn_timing,
 )
 from core.serving.recordings import OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
@@ -52,7 +49,6 @@ from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
-from recording.records import EndReason
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
@@ -184,21 +180,6 @@ class SessionBuilder:
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
         return connection
-
-    def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
-        """Record a chat over HTTP; return the recording's id."""
-        if self.recordings is None:
-            return None
-        recording = self.recordings.resume(owner)
-        snapshot = chat_snapshot(request)
-        recorder = self.recordings.open(TurnBasedSessionRecorder, recording, snapshot)
-        recorder.start_message_turn(0, request.messages[-1])
-        if response.audio_data:
-            recorder.save_ai_audio_turn(0, response.audio_data)
-        stats = response.token_stats or TokenStats()
-        recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
-        recorder.finalize(EndReason.STOPPED)
-        return recording.recording_id
 
     def _machine_and_handler(
         self, kind: SocketKind, names: SessionIds, owner: Owner

@@ -30,6 +30,7 @@ from core.schemas.queue import (
 )
 from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.connection import Connection
+from core.serving.recording_observer import record_chat
 from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
 from core.serving.slots import Owner
@@ -206,7 +207,9 @@ class SessionServer:
                 response = await handler.respond(request)
             finally:
                 await await_end(asyncio.create_task(end()))
-        recorded = self._builder.record_chat(owner, request, response)
+        if self.recordings is None:
+            return response
+        recorded = record_chat(self.recordings, owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:

@@ -58,8 +58,7 @@ async def turn(
 ) -> Message:
     """Run one greedy turn on a separate socket."""
     async with client.talk("streaming", session_id) as talk:
-        await talk.say("prefill", messages=messages, **fields)
-        fed = await talk.hear()
+        fed = await talk.ask("prefill", messages=messages, **fields)
         assert fed["type"] == "prefill_done", fed
         await talk.say("generate", **GREEDY)
         done = (await talk.hear_until("done"))[-1]
@@ -84,7 +83,6 @@ async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) 
             if gate is not None:
                 await gate.wait()
             second = speech()[index * SECOND : (index + 1) * SECOND]
-            await talk.say("audio_chunk", audio=wire(second))
-            results.append(await talk.hear())
+            results.append(await talk.ask("audio_chunk", audio=wire(second)))
         await talk.stop()
     return results

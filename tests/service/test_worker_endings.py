@@ -309,8 +309,7 @@ def test_audio_during_a_pause_is_dropped_with_one_warning(bench: Bench) -> None:
             await talk.socket.send(json.dumps(message))
         warning = await talk.hear()
         assert warning["type"] == "warning"
-        await talk.say("resume")
-        assert (await talk.hear())["type"] == "resumed"
+        assert (await talk.ask("resume"))["type"] == "resumed"
         await talk.socket.send(json.dumps(CHUNK))
         assert (await talk.hear())["type"] == "result"
         await talk.stop()

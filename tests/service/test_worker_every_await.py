@@ -32,8 +32,7 @@ Conversation = Callable[[Talk], Awaitable[None]]
 
 
 async def stream(talk: Talk) -> None:
-    await talk.say("prefill", messages=[USER], clear_kv_cache=True)
-    await talk.hear()
+    await talk.ask("prefill", messages=[USER], clear_kv_cache=True)
     await talk.say("generate", max_new_tokens=2, generate_audio=False)
     await talk.hear_until("done")
     await talk.say("close")

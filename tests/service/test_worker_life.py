@@ -133,8 +133,7 @@ async def test_running_sessions_end_by_themselves_before_the_program_does(
         assert told["type"] == "error" and between_turns.close_code == 1001
         assert "shutting down" in await client.denied("duplex", "shutting_down")
         assert (await client.health())["is_draining"] is True
-        await talk.say("audio_chunk", audio=SILENCE)
-        assert (await talk.hear())["type"] == "result"
+        assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
         assert [each["type"] for each in await talk.stop()] == ["stopped"]
     eventually("the program ends", lambda: not worker._thread.is_alive())
 
@@ -144,8 +143,7 @@ async def test_running_sessions_end_by_themselves_before_the_program_does(
 async def test_a_session_that_does_not_end_is_ended(worker: RunningWorker, tmp_path: Path) -> None:
     async with Client(worker.port).talk("duplex", "adx_end") as talk:
         prepared = await talk.prepared()
-        await talk.say("audio_chunk", audio=SILENCE)
-        assert (await talk.hear())["type"] == "result"
+        assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
         worker.begin_drain()
         [told] = await talk.hear_all()
         assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)

@@ -71,13 +71,10 @@ async def test_duplex_with_audio_only(worker: RunningWorker) -> None:
         assert [each["end_of_turn"] for each in results].index(True) == 4
         lengths = [each["kv_cache_length"] for each in results]
         assert lengths == sorted(set(lengths))
-        await talk.say("pause", timeout=50)
-        assert await talk.hear() == {"type": "paused", "timeout": 50.0}
+        assert await talk.ask("pause", timeout=50) == {"type": "paused", "timeout": 50.0}
         assert (await client.health())["worker_status"] == "duplex_paused"
-        await talk.say("resume")
-        assert await talk.hear() == {"type": "resumed"}
-        await talk.say("interrupt")
-        assert await talk.hear() == {"type": "interrupted"}
+        assert await talk.ask("resume") == {"type": "resumed"}
+        assert await talk.ask("interrupt") == {"type": "interrupted"}
         [stopped] = await talk.stop()
         assert stopped["type"] == "stopped" and talk.close_code == 1000
         check_fields(DUPLEX, talk.heard)
@@ -92,8 +89,7 @@ async def test_duplex_with_audio_only(worker: RunningWorker) -> None:
 async def unit(talk: Any, index: int, **fields: object) -> Message:
     """Send one second of speech and wait for its result."""
     second = speech()[index * SECOND : (index + 1) * SECOND]
-    await talk.say("audio_chunk", audio=wire(second), **fields)
-    result: Message = await talk.hear()
+    result: Message = await talk.ask("audio_chunk", audio=wire(second), **fields)
     assert result["type"] == "result", result
     return result
 

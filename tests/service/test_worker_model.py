@@ -91,11 +91,9 @@ async def test_a_stopped_reply_can_be_continued_from_the_cache(
 ) -> None:
     client = Client(worker.port)
     async with client.talk("streaming") as talk:
-        await talk.say("prefill", messages=[SYSTEM, USER], clear_kv_cache=True)
-        await talk.hear()
+        await talk.ask("prefill", messages=[SYSTEM, USER], clear_kv_cache=True)
         failing.delay_s = 0.005
-        await talk.say("generate", generate_audio=False, **GREEDY)
-        heard = [await talk.hear()]
+        heard = [await talk.ask("generate", generate_audio=False, **GREEDY)]
         await talk.say("stop")
         heard += await talk.hear_until("done")
     done = heard[-1]
@@ -202,8 +200,7 @@ async def test_a_failing_session_does_not_disturb_another(
         await one.say("audio_chunk", audio=SILENCE)
         error = (await one.hear_all())[-1]
         assert error["type"] == "error" and one.close_code == 1011
-        await two.say("audio_chunk", audio=SILENCE)
-        assert (await two.hear())["type"] == "result"
+        assert (await two.ask("audio_chunk", audio=SILENCE))["type"] == "result"
         await two.stop()
 
 
@@ -242,18 +239,17 @@ async def test_duplex_with_audio_pictures_speech_and_interruption(worker: Runnin
             max_slice_nums=2,
         )
         assert prepared["prompt_tokens"] > 20, "the voice sample is part of the prompt"
-        await talk.say("audio_chunk", audio=wire(voice[:SECOND]), frame_base64_list=[jpeg(80, 60)])
-        seen = await talk.hear()
+        seen = await talk.ask(
+            "audio_chunk", audio=wire(voice[:SECOND]), frame_base64_list=[jpeg(80, 60)]
+        )
         assert seen["vision_slices"] >= 1
         assert seen["vision_tokens"] == 64 * seen["vision_slices"]
         assert seen["prefill_ms"] > 0 and seen["cost_all_ms"] >= seen["prefill_ms"]
         for index in range(1, UNITS):
-            await talk.say("audio_chunk", audio=wire(speech()[index * SECOND :][:SECOND]))
-            result = await talk.hear()
+            result = await talk.ask("audio_chunk", audio=wire(speech()[index * SECOND :][:SECOND]))
             if not result["is_listen"] and not result["end_of_turn"]:
                 break
-        await talk.say("audio_chunk", audio=SILENCE, force_listen=True)
-        forced = await talk.hear()
+        forced = await talk.ask("audio_chunk", audio=SILENCE, force_listen=True)
         assert forced["is_listen"] and forced["audio_data"] == "" and forced["text"] == ""
         assert (await talk.stop())[-1]["type"] == "stopped"
 
@@ -262,11 +258,10 @@ async def test_duplex_with_audio_pictures_speech_and_interruption(worker: Runnin
 async def test_a_short_first_chunk_waits_for_the_next(worker: RunningWorker) -> None:
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
-        await talk.say("audio_chunk", audio=wire(speech()[:4_000]))
-        short = await talk.hear()
+        short = await talk.ask("audio_chunk", audio=wire(speech()[:4_000]))
         assert short["is_listen"] and short["current_time"] == 250
-        await talk.say("audio_chunk", audio=wire(speech()[4_000 : 4_000 + SECOND]))
-        assert (await talk.hear())["kv_cache_length"] > short["kv_cache_length"]
+        whole = await talk.ask("audio_chunk", audio=wire(speech()[4_000 : 4_000 + SECOND]))
+        assert whole["kv_cache_length"] > short["kv_cache_length"]
 
 
 @pytest.mark.parametrize(

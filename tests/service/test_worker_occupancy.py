@@ -126,8 +126,7 @@ async def test_stop_ends_the_wait_of_a_turn(worker: RunningWorker) -> None:
         await first.prepared()
         await begin(second, "streaming")
         await asyncio.sleep(0.02)
-        await second.say("stop")
-        assert (await second.hear())["type"] == "done"
+        assert (await second.ask("stop"))["type"] == "done"
         await first.stop()
     await client.idle()
 
@@ -166,8 +165,8 @@ async def test_retained_conversations_are_evicted_when_a_slot_is_needed(
             await other.prepared()
         assert (await client.get("/cache_info"))["cached_hash"] is None
         await client.idle()
-        await talk.say("prefill", messages=[USER], expect_hash=kept)
-        assert (await talk.hear())["type"] == "cache_miss"
+        missed = await talk.ask("prefill", messages=[USER], expect_hash=kept)
+        assert missed["type"] == "cache_miss"
 
 
 @served(SLOW_PIECES)

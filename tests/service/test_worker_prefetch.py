@@ -115,10 +115,8 @@ async def test_prefetched_pictures_cost_the_unit_nothing(
         await talk.prepared(config=DUPLEX)
         await talk.say("video_frame", frame=PICTURES[0])
         await soon("the picture is seen", lambda: encoding.slices == 1)
-        await talk.say("audio_chunk", audio=second(0))
-        ahead = await talk.hear()
-        await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
-        inside = await talk.hear()
+        ahead = await talk.ask("audio_chunk", audio=second(0))
+        inside = await talk.ask("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
         assert ahead["vision_slices"] == inside["vision_slices"] == 1
         assert inside["prefill_ms"] > 1_000 * ENCODING_S
         assert ahead["prefill_ms"] < inside["prefill_ms"]
@@ -139,13 +137,11 @@ async def test_units_have_priority_over_prefetches(
     monkeypatch.setattr(engine, "run_pass", watch)
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
-        await talk.say("audio_chunk", audio=second(0))
-        await talk.hear()
+        await talk.ask("audio_chunk", audio=second(0))
         due.clear()
         await talk.say("video_frame", frame=PICTURES[0])
         await soon("the picture is seen", lambda: None in due)
-        await talk.say("audio_chunk", audio=second(1))
-        await talk.hear()
+        await talk.ask("audio_chunk", audio=second(1))
         await talk.stop()
     assert any(each is not None for each in due), "units are due"
 
@@ -173,8 +169,7 @@ async def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
             encoding.slices = 0
             await talk.say("video_frame", frame=large)
             await soon("the picture is seen", lambda: encoding.slices)
-            await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
-            result = await talk.hear()
+            result = await talk.ask("audio_chunk", audio=second(index), max_slice_nums=4)
             per_unit.append(encoding.slices - result["vision_slices"])
         await talk.stop()
     assert per_unit == [1, 0, 0], "nobody knew of the first one"

@@ -99,8 +99,7 @@ async def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
             prepared = await talk.prepared()
             for _ in range(2):  # as from the kernel, when a launcher with two threads is killed
                 running.process.send_signal(signal.SIGTERM)
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
             assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == 0, running.output
         folder = tmp_path / "sessions" / prepared["recording_session_id"]
@@ -130,8 +129,7 @@ async def test_a_restart_request_ends_the_program_for_its_launcher(
             await talk.prepared()
             assert (await client.post("/restart")).json()["success"] is True
             assert (await client.post("/restart")).status_code == 503  # it does already
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
             assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == RESTART_EXIT_CODE, running.output
 
@@ -158,8 +156,7 @@ async def test_without_a_model_it_serves_a_toy(tmp_path: Path) -> None:
         assert model["is_demonstration"] is True and 0 < model["parameters"] < 100_000_000
         async with Client(running.port).talk("duplex") as talk:
             await talk.prepared()
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 0, running.output
         assert "worker_3" in running.output and (tmp_path / "tiny" / "config.json").is_file()

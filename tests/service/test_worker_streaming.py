@@ -32,10 +32,10 @@ MINE, THEIRS = "1" * 32, "2" * 32
 async def test_streaming_reports_a_cache_miss(worker: RunningWorker) -> None:
     client = Client(worker.port)
     async with client.talk("streaming") as talk:
-        await talk.say("prefill", messages=[USER], expect_hash="0" * 64)
-        assert await talk.hear() == {"type": "cache_miss"}
-        await talk.say("prefill", messages=[USER], clear_kv_cache=True)
-        assert (await talk.hear())["type"] == "prefill_done"
+        missed = await talk.ask("prefill", messages=[USER], expect_hash="0" * 64)
+        assert missed == {"type": "cache_miss"}
+        fed = await talk.ask("prefill", messages=[USER], clear_kv_cache=True)
+        assert fed["type"] == "prefill_done"
         await talk.say("generate", max_new_tokens=2)
         done = (await talk.hear_until("done"))[-1]
         assert done["token_stats"]["generated_tokens"] == 2
@@ -55,8 +55,7 @@ async def test_a_streaming_socket_feeds_in_parts_and_continues(worker: RunningWo
         await talk.say("generate")
         first = (await talk.hear_until("done"))[-1]
         assert first["token_stats"]["input_tokens"] == one["input_tokens"] + two["input_tokens"]
-        await talk.say("prefill", messages=[USER])
-        again = await talk.hear()
+        again = await talk.ask("prefill", messages=[USER])
         assert again["cached_tokens"] == first["token_stats"]["total_tokens"]
         await talk.say("generate")
         second = (await talk.hear_until("done"))[-1]

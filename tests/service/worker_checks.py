@@ -44,8 +44,7 @@ async def one_turn(
 ) -> Message:
     """Run one turn on a separate socket, as the gateway does."""
     async with client.talk("streaming", session_id) as talk:
-        await talk.say("prefill", messages=messages, **fields)
-        fed = await talk.hear()
+        fed = await talk.ask("prefill", messages=messages, **fields)
         if fed["type"] != "prefill_done":
             return {"prefill": fed}
         await talk.say("generate", generate_audio=False)

@@ -216,6 +216,11 @@ class Talk:
         told = fields if message_type is None else {"type": message_type, **fields}
         await self.socket.send(json.dumps(told))
 
+    async def ask(self, message_type: str, **fields: object) -> Message:
+        """Send a message; return the next one that comes."""
+        await self.say(message_type, **fields)
+        return await self.hear()
+
     async def hear(self) -> Message:
         async with asyncio.timeout(LIMIT_S):
             message: Message = json.loads(await self.socket.recv())
@@ -247,8 +252,7 @@ class Talk:
         return self.socket.close_code
 
     async def prepared(self, **fields: object) -> Message:
-        await self.say("prepare", **fields)
-        message = await self.hear()
+        message = await self.ask("prepare", **fields)
         assert message["type"] == "prepared", message
         return message
 

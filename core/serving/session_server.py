@@ -61,7 +61,7 @@ class _Live:
     owner: Owner
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # it is no longer served
     connection: Connection | None = None  # of a socket, once it is served
-    chat: ChatHandler | None = None  # answers an HTTP request
+    shut_down: Callable[[], None] = lambda: None  # has it end now, without waiting
     resumable: ResumableSocket | None = None  # another socket of its owner may continue
 
     @property
@@ -70,13 +70,6 @@ class _Live:
         is_away = self.resumable is not None and self.resumable.is_away
         is_busy = self.connection is None or self.connection.machine.status.is_busy
         return is_away or not is_busy
-
-    def shut_down(self) -> None:
-        """Have the session end now, without waiting."""
-        if self.connection is not None:
-            self.connection.post(ShuttingDown())
-        if self.chat is not None:
-            self.chat.cancel()
 
 
 class SessionServer:
@@ -191,8 +184,9 @@ class SessionServer:
         check_audio(request, self._settings.limits)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         async with self._claimed(SocketKind.CHAT, owner) as live:
-            live.chat = handler = ChatHandler(self.runtime, owner)
+            handler = ChatHandler(self.runtime, owner)
             owner.kv_tokens = lambda: handler.kv_tokens
+            live.shut_down = handler.cancel
 
             async def leave() -> None:
                 await disconnected()
@@ -280,6 +274,7 @@ class SessionServer:
             self._check_open()  # again, as it may have waited for a slot
             connection = self._builder.build(socket, live.kind, live.owner)
             live.connection = connection
+            live.shut_down = lambda: connection.post(ShuttingDown())
             if live.resumable is not None:
                 live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
             await connection.serve()

@@ -276,7 +276,7 @@ class SessionServer:
             live.connection = connection
             live.shut_down = lambda: connection.post(ShuttingDown())
             if live.resumable is not None:
-                live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
+                live.resumable.on_away = lambda is_away: connection.post(ClientAway(is_away))
             await connection.serve()
         finally:
             if live.resumable is not None:

@@ -70,10 +70,7 @@ class Timers:
 
 @dataclass
 class Connection:
-    """Serves one accepted socket with one machine and one handler.
-
-    Observers are given every event with its effects before these are carried out.
-    """
+    """Serves one accepted socket with one machine and one handler."""
 
     wire: Wire
     machine: Machine

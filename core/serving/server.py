@@ -1,7 +1,4 @@
-"""A worker's HTTP server: authentication of the gateway, and shutdown.
-
-Before it closes their sockets, the server lets running sessions end.
-"""
+"""A worker's HTTP server: authentication of the gateway, and shutdown."""
 
 from __future__ import annotations
 

@@ -158,10 +158,7 @@ class SessionBuilder:
     tracing: Tracing | None
 
     def build(self, socket: Socket, kind: SocketKind, owner: Owner) -> Connection:
-        """Return a connection that is ready to be served; the owner's status is its machine's.
-
-        `socket` is accepted; the owner of a live session holds a slot.
-        """
+        """Return a connection that is ready to be served; the owner's status is its machine's."""
         recording: OpenRecording | None = None
         if self.recordings is not None and owner.is_recorded:
             recording = self.recordings.resume(owner)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -235,7 +235,7 @@ class WorkerRuntime:
         return owners[0].status if owners else WorkerStatus.IDLE
 
     def health(self) -> WorkerHealth:
-        identity, progress, slots, status = self.identity, self.progress, self.slots, self.status
+        progress, slots, status = self.progress, self.slots, self.status
         names = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
         used_mb, total_mb = progress.memory_mb or (None, None)
         owners = slots.owners
@@ -244,9 +244,7 @@ class WorkerRuntime:
             {
                 "status": names.get(status, "healthy"),
                 "worker_status": status,
-                "worker_id": identity.worker_id,
-                "boot_id": identity.boot_id,
-                "gpu_id": identity.gpu_id,
+                **asdict(self.identity),
                 "model_loaded": progress.is_loaded,
                 "load_progress": progress.share,
                 "load_stage": progress.stage,
@@ -264,7 +262,6 @@ class WorkerRuntime:
                 "active_sessions": len(owners),
                 "model": self.backend.facts() if progress.is_loaded else None,
                 "transcribes_by": self.transcriber.kind if self.transcriber else None,
-                "is_supervised": identity.is_supervised,
                 "is_draining": self.is_draining,
             }
         )

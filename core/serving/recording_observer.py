@@ -59,8 +59,20 @@ class RecordingObserver(Generic[RecorderT]):
                 self._end_reason = EndReason.STOPPED
         self._on_event(event)
         for effect in made:
-            if isinstance(effect, effects.Send):
-                self._on_message(effect)
+            match effect:
+                case effects.Send(duplex.Prepared() | half_duplex.Prepared()):
+                    assert self._prepare is not None
+                    self._begin(snapshot_of(self._prepare))
+                case effects.Send(half_duplex.Timeout() | duplex.Timeout()):
+                    self._end_reason = EndReason.TIMEOUT
+                case effects.Send(ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
+                    self._end_reason = EndReason.CONTEXT_FULL
+                case effects.Send(ErrorMessage()):
+                    self._end_reason = EndReason.ERROR
+                case effects.Send(WarningMessage()) if self.recorder is not None:
+                    self.recorder.record_event("warning")
+                case effects.Send(UserTranscript(text=text) as transcript) if text:
+                    self._record_transcript(transcript)
             self._on_effect(effect)
 
     async def close(self) -> None:
@@ -77,22 +89,6 @@ class RecordingObserver(Generic[RecorderT]):
         self.recorder = self.recorder or self.open_recorder(snapshot)
         return self.recorder
 
-    def _on_message(self, effect: effects.Send) -> None:
-        match effect.message:
-            case duplex.Prepared() | half_duplex.Prepared():
-                assert self._prepare is not None
-                self._begin(snapshot_of(self._prepare))
-            case half_duplex.Timeout() | duplex.Timeout():
-                self._end_reason = EndReason.TIMEOUT
-            case ErrorMessage(code=ErrorCode.CONTEXT_FULL):
-                self._end_reason = EndReason.CONTEXT_FULL
-            case ErrorMessage():
-                self._end_reason = EndReason.ERROR
-            case WarningMessage() if self.recorder is not None:
-                self.recorder.record_event("warning")
-            case UserTranscript(text=text) as transcript if text:
-                self._record_transcript(transcript)
-
     def _record_transcript(self, transcript: UserTranscript) -> None:
         if self.recorder is not None:
             place = (transcript.start_ms, transcript.duration_ms, transcript.turn_index)
@@ -106,8 +102,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
     _early = b""  # audio of the present unit that was sent ahead of its result
 
     def _on_event(self, event: events.Event) -> None:
-        recorder = self.recorder
-        if recorder is None:
+        if (recorder := self.recorder) is None:
             return
         match event:
             case events.Received(duplex.AudioChunk() as chunk):
@@ -122,8 +117,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 recorder.record_event(message.type)
 
     def _on_effect(self, effect: effects.Effect) -> None:
-        recorder = self.recorder
-        if recorder is None:
+        if (recorder := self.recorder) is None:
             return
         match effect:
             case effects.Step(chunk, frames, index):

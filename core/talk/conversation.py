@@ -298,18 +298,11 @@ class Conversation:
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
         run_inline(view.begin(content, voice=voice, config=config))
         for index, turn in enumerate(turns):
-            yield self._turn(view, index, *turn)
+            yield self._turn(view, index, turn)
         view.cleanup()
 
-    def _turn(
-        self,
-        view: HalfDuplexView,
-        index: int,
-        sound: FloatArray,
-        frames: Sequence[Image.Image],
-        ended_at_s: float,
-    ) -> Row:
-        start_s = time.perf_counter()
+    def _turn(self, view: HalfDuplexView, index: int, turn: Turn) -> Row:
+        (sound, frames, ended_at_s), start_s = turn, time.perf_counter()
         run_inline(view.feed_segment(sound, frames))
         read_s = time.perf_counter() - start_s
         text, samples, starts_at_s = "", 0, None

@@ -32,9 +32,8 @@ class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
 
     def __init__(self) -> None:
-        # By the picture's number: those to encode, and the results of those whose encoding began.
-        self._waiting: dict[int, str] = {}
-        self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
+        # By the picture's number: Base64, and its result once its encoding began.
+        self._pictures: dict[int, str | asyncio.Future[Encoded | None]] = {}
 
     def add(self, effect: effects.Prefetch) -> None:
         """Add pictures to encode; drop those that no unit will need.
@@ -42,19 +41,17 @@ class PicturePrefetch:
         A machine that replaces another one numbers its pictures from 1 again.
         """
         for frame in (*effect.dropped, *effect.frames):
-            self._waiting.pop(frame.number, None)
-            self._encoded.pop(frame.number, None)
-        self._waiting |= {frame.number: frame.data for frame in effect.frames}
+            self._pictures.pop(frame.number, None)
+        self._pictures |= {frame.number: frame.data for frame in effect.frames}
 
     async def run(self, encode: Callable[[str], Awaitable[EncodedPicture]]) -> None:
         """Encode all waiting pictures, from Base64, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
-        while self._waiting:
-            number, data = next(iter(self._waiting.items()))
-            del self._waiting[number]
-            encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
+        while waiting := [(n, item) for n, item in self._pictures.items() if isinstance(item, str)]:
+            number, data = waiting[0]
+            encoded = self._pictures[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
                 found = await encode(data)
@@ -70,14 +67,14 @@ class PicturePrefetch:
 
         None for a picture that the unit has to encode itself: it will not be encoded here.
         """
-        for frame in frames:
-            self._waiting.pop(frame.number, None)
-        encoded = [self._encoded.pop(frame.number, None) for frame in frames]
-        return [await asyncio.shield(each) if each else None for each in encoded]
+        found = [self._pictures.pop(frame.number, None) for frame in frames]
+        return [
+            await asyncio.shield(each) if isinstance(each, asyncio.Future) else None
+            for each in found
+        ]
 
     def clear(self) -> None:
-        self._waiting.clear()
-        self._encoded.clear()
+        self._pictures.clear()
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):

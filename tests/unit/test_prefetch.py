@@ -149,7 +149,7 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
 
 
 def held(prefetch: PicturePrefetch) -> dict[int, Any]:
-    return prefetch._waiting | prefetch._encoded
+    return prefetch._pictures
 
 
 @in_loop

@@ -74,23 +74,19 @@ class Waiting:
     """Queue limits of one transcriber; the running request counts, too."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._sound_s = 0.0
+        self._lengths_s: list[float] = []  # of the requests' audio
 
     @contextmanager
     def place(self, samples: FloatArray) -> Iterator[None]:
         """Count a request for the block; raises `TranscriberBusyError` if the queue is full."""
-        length_s = duration_s(samples)
-        is_too_long = self._count > 0 and self._sound_s + length_s > WAITING_MAX_S
-        if self._count >= WAITING_MAX or is_too_long:
+        waiting, length_s = self._lengths_s, duration_s(samples)
+        if len(waiting) >= WAITING_MAX or (waiting and sum(waiting) + length_s > WAITING_MAX_S):
             raise errors.TranscriberBusyError()
-        self._count += 1
-        self._sound_s += length_s
+        waiting.append(length_s)
         try:
             yield
         finally:
-            self._count -= 1
-            self._sound_s -= length_s
+            waiting.remove(length_s)
 
 
 class WhisperTranscriber:
@@ -138,8 +134,6 @@ class ModelTranscriber:
             async with self._turn:
                 sound = await asyncio.to_thread(encode_wire_audio, samples)
                 reply = await self._open_view().respond(_question(sound, length_s, options))
-        if not reply.success:
-            raise errors.TranscriptionFailedError(reply.error or "")
         text = reply.text.strip()
         passages = (Passage(0.0, length_s, text),) if text else ()
         return Transcript(text, options.language or "", passages)

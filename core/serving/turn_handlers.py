@@ -125,7 +125,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if message.clear_kv_cache:
             await self.free_view()
         if self._conversation is None:
-            self._use(self._recall(message))
+            self._conversation = found = self._recall(message)
+            self._view = None if found is None else found.view
             await self._runtime.evict_surplus()
         conversation = self._conversation
         if conversation is not None and is_first:
@@ -142,10 +143,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if found is not None and found is not latest:
             found.view.use_threads(self._threads)
         return found
-
-    def _use(self, conversation: Conversation | None) -> None:
-        self._conversation = conversation
-        self._view = None if conversation is None else conversation.view
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
         conversation = self._conversation
@@ -176,8 +173,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             history_hash = await self._threads.run(conversation.settle)
             conversation.view.clear_rollback_point()
             if history_hash and conversation.view.kv_cache_length:
-                self._latest = conversation
-                self._use(None)
+                self._latest, self._conversation, self._view = conversation, None, None
                 others = len(runtime.slots.owners) - 1
                 await runtime.free_all(runtime.store.keep(conversation, others))
             else:

@@ -23,7 +23,7 @@ from tests.service.callers import (
     restarted,
     staged,
 )
-from tests.service.workers import RunningWorker, running_worker, speech, wire
+from tests.service.workers import RunningWorker, running_worker, spoken
 from tests.system.loops import in_loop
 
 
@@ -60,7 +60,7 @@ async def test_a_reply_is_complete_although_the_socket_breaks(
 ) -> None:
     async def reply(stage: Stage, name: str, break_after: int | None) -> str:
         caller = await Caller.prepared(stage, f"/ws/half_duplex/{name}")
-        for sound in (SILENCE, wire(speech()[16_000:32_000]), SILENCE):
+        for sound in (SILENCE, spoken(1), SILENCE):
             await caller.say("audio_chunk", audio_base64=sound)
         await caller.hear("generating")  # what was said has arrived
         if break_after is not None:

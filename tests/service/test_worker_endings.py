@@ -22,7 +22,6 @@ from core.serving.runtime import DETECTION_THREADS, SPARE_THREADS
 from core.serving.server import SOCKET_LIMIT_BYTES
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
-    SECOND,
     SILENCE,
     Client,
     Message,
@@ -33,8 +32,7 @@ from tests.service.workers import (
     running_worker,
     settings_for,
     soon,
-    speech,
-    wire,
+    spoken,
 )
 from tests.system.loops import in_loop
 
@@ -86,7 +84,7 @@ IMPATIENT = {"type": "prepare", "config": {"vad": {"min_silence_duration_ms": 10
 SPOKEN = (
     (IMPATIENT, "prepared"),
     (CHUNK, None),
-    ({"type": "audio_chunk", "audio": wire(speech()[SECOND : 2 * SECOND])}, None),
+    ({"type": "audio_chunk", "audio": spoken(1)}, None),
     (CHUNK, "generating"),
 )
 

@@ -15,14 +15,13 @@ from core.schemas.worker import WorkerHealth
 from core.serving.fake_backend import SPEAK_UNITS, FakeBackend
 from tests.service.worker_checks import TIMES, check_fields, recording
 from tests.service.workers import (
-    SECOND,
     Client,
     Message,
     RunningWorker,
+    Talk,
     running_worker,
     settings_for,
-    speech,
-    wire,
+    spoken,
 )
 from tests.system.loops import in_loop
 
@@ -86,10 +85,9 @@ async def test_duplex_with_audio_only(worker: RunningWorker) -> None:
     assert [event["type"] for event in kept["events"]] == ["pause", "resume", "interrupt"]
 
 
-async def unit(talk: Any, index: int, **fields: object) -> Message:
+async def unit(talk: Talk, index: int) -> Message:
     """Send one second of speech and wait for its result."""
-    second = speech()[index * SECOND : (index + 1) * SECOND]
-    result: Message = await talk.ask("audio_chunk", audio=wire(second), **fields)
+    result = await talk.ask("audio_chunk", audio=spoken(index))
     assert result["type"] == "result", result
     return result
 

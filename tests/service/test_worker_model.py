@@ -35,6 +35,7 @@ from tests.service.workers import (
     soon,
     sound_of,
     speech,
+    spoken,
     wire,
 )
 from tests.system.loops import in_loop
@@ -246,7 +247,7 @@ async def test_duplex_with_audio_pictures_speech_and_interruption(worker: Runnin
         assert seen["vision_tokens"] == 64 * seen["vision_slices"]
         assert seen["prefill_ms"] > 0 and seen["cost_all_ms"] >= seen["prefill_ms"]
         for index in range(1, UNITS):
-            result = await talk.ask("audio_chunk", audio=wire(speech()[index * SECOND :][:SECOND]))
+            result = await talk.ask("audio_chunk", audio=spoken(index))
             if not result["is_listen"] and not result["end_of_turn"]:
                 break
         forced = await talk.ask("audio_chunk", audio=SILENCE, force_listen=True)

@@ -11,7 +11,6 @@ import pytest
 from core.serving import slots
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.service.workers import (
-    SECOND,
     SILENCE,
     Client,
     RunningWorker,
@@ -19,8 +18,7 @@ from tests.service.workers import (
     running_worker,
     settings_for,
     soon,
-    speech,
-    wire,
+    spoken,
 )
 from tests.system.loops import in_loop
 
@@ -190,7 +188,7 @@ async def test_a_reply_is_stopped_over_http(worker: RunningWorker) -> None:
 async def speak_a_turn(talk: Talk) -> None:
     """Send speech to a half-duplex session, then silence."""
     await talk.prepared(config={"vad": {"min_silence_duration_ms": 100}})
-    for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND]), SILENCE):
+    for sound in (SILENCE, spoken(1), SILENCE):
         await talk.say("audio_chunk", audio=sound)
     await talk.hear_until("generating")
 
@@ -201,7 +199,7 @@ async def test_audio_during_a_half_duplex_reply_is_dropped(worker: RunningWorker
     """Otherwise the model would answer its own echo."""
     async with Client(worker.port).talk("half_duplex") as talk:
         await speak_a_turn(talk)
-        await talk.say("audio_chunk", audio=wire(speech()[SECOND : 2 * SECOND]))
+        await talk.say("audio_chunk", audio=spoken(1))
         await talk.hear_until("turn_done")
         await talk.say("audio_chunk", audio=SILENCE)
         assert [each["type"] for each in await talk.stop()] == ["stopped"]

@@ -14,7 +14,6 @@ from MiniCPMO45.engine.steps import EncodeImages
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import DUPLEX, model_backend
 from tests.service.workers import (
-    SECOND,
     Client,
     Message,
     RunningWorker,
@@ -22,8 +21,7 @@ from tests.service.workers import (
     running_worker,
     settings_for,
     soon,
-    speech,
-    wire,
+    spoken,
 )
 from tests.system.loops import in_loop
 
@@ -73,10 +71,6 @@ def encoding(worker: RunningWorker, backend: RealBackend) -> Iterator[Encoding]:
     executor._handlers[EncodeImages] = usual
 
 
-def second(index: int) -> str:
-    return wire(speech()[index * SECOND : (index + 1) * SECOND])
-
-
 async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
     """Run a unit for each picture; return the answers."""
     results = []
@@ -85,9 +79,9 @@ async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
         for index, picture in enumerate(PICTURES):
             if is_ahead:
                 await talk.say("video_frame", frame=picture)
-                await talk.say("audio_chunk", audio=second(index))
+                await talk.say("audio_chunk", audio=spoken(index))
             else:
-                await talk.say("audio_chunk", audio=second(index), frame_base64_list=[picture])
+                await talk.say("audio_chunk", audio=spoken(index), frame_base64_list=[picture])
             results.append(await talk.hear())
         await talk.stop()
     return results
@@ -115,8 +109,8 @@ async def test_prefetched_pictures_cost_the_unit_nothing(
         await talk.prepared(config=DUPLEX)
         await talk.say("video_frame", frame=PICTURES[0])
         await soon("the picture is seen", lambda: encoding.slices == 1)
-        ahead = await talk.ask("audio_chunk", audio=second(0))
-        inside = await talk.ask("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
+        ahead = await talk.ask("audio_chunk", audio=spoken(0))
+        inside = await talk.ask("audio_chunk", audio=spoken(1), frame_base64_list=[PICTURES[1]])
         assert ahead["vision_slices"] == inside["vision_slices"] == 1
         assert inside["prefill_ms"] > 1_000 * ENCODING_S
         assert ahead["prefill_ms"] < inside["prefill_ms"]
@@ -137,11 +131,11 @@ async def test_units_have_priority_over_prefetches(
     monkeypatch.setattr(engine, "run_pass", watch)
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
-        await talk.ask("audio_chunk", audio=second(0))
+        await talk.ask("audio_chunk", audio=spoken(0))
         due.clear()
         await talk.say("video_frame", frame=PICTURES[0])
         await soon("the picture is seen", lambda: None in due)
-        await talk.ask("audio_chunk", audio=second(1))
+        await talk.ask("audio_chunk", audio=spoken(1))
         await talk.stop()
     assert any(each is not None for each in due), "units are due"
 
@@ -151,7 +145,7 @@ async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: Run
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
         await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
-        await talk.say("audio_chunk", audio=second(0))
+        await talk.say("audio_chunk", audio=spoken(0))
         warning, result = await talk.hear(), await talk.hear()
         assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
         assert (result["type"], result["vision_slices"]) == ("result", 0)
@@ -169,7 +163,7 @@ async def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
             encoding.slices = 0
             await talk.say("video_frame", frame=large)
             await soon("the picture is seen", lambda: encoding.slices)
-            result = await talk.ask("audio_chunk", audio=second(index), max_slice_nums=4)
+            result = await talk.ask("audio_chunk", audio=spoken(index), max_slice_nums=4)
             per_unit.append(encoding.slices - result["vision_slices"])
         await talk.stop()
     assert per_unit == [1, 0, 0], "nobody knew of the first one"

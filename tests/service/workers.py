@@ -52,6 +52,11 @@ def speech() -> Samples:
     return np.asarray(samples, dtype=np.float32)
 
 
+def spoken(second: int) -> str:
+    """A second of the speech, as an audio chunk holds it."""
+    return wire(speech()[second * SECOND : (second + 1) * SECOND])
+
+
 def wire(samples: Samples) -> str:
     """Base64 of little-endian float32."""
     return base64.b64encode(samples.astype("<f4").tobytes()).decode()

@@ -30,7 +30,7 @@ from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
-from core.serving.server import SecretGate, check_exposure, error_response, make_server
+from core.serving.server import DrainingServer, SecretGate, check_exposure, error_response
 from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
@@ -258,7 +258,7 @@ def main(
         raise typer.Exit(UNUSABLE) from None
     setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=called)
     try:
-        server = make_server(app, settings, address, bound)
+        server = DrainingServer(app, settings, address, bound)
     except (OSError, ValueError) as error:
         typer.echo(f"The worker's certificate cannot be used: {error}", err=True)
         raise typer.Exit(UNUSABLE) from None

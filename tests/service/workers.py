@@ -29,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from config import Settings
 from core.modes import Backend
 from core.serving.runtime import WorkerRuntime
-from core.serving.server import DrainingServer, make_server
+from core.serving.server import DrainingServer
 from core.serving.session_server import SessionServer
 from tests.source_tree import ROOT
 from worker import create_app
@@ -143,7 +143,7 @@ def running_worker(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
     )
-    server = make_server(create_app(settings, make_backend), settings, "127.0.0.1", 0)
+    server = DrainingServer(create_app(settings, make_backend), settings, "127.0.0.1", 0)
     worker = RunningWorker(server)
     try:
         if waits:

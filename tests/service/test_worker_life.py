@@ -196,6 +196,13 @@ async def test_configured_limits_hold_over_http_too(worker: RunningWorker) -> No
     }
 
 
+@configured(half_duplex={"timeout_s": 33})
+@in_loop
+async def test_half_duplex_defaults_come_from_the_configuration(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("half_duplex") as talk:
+        assert (await talk.prepared())["timeout_s"] == 33
+
+
 # The secret
 
 

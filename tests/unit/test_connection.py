@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 
@@ -36,15 +35,13 @@ from tests.fakes.stages import (
     Watcher,
     cancel,
     converse,
-    run,
 )
 from tests.fakes.virtual_time import in_virtual_time
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-@in_virtual_time
-async def test_a_whole_conversation(name: str) -> None:
-    stage, awaits = await converse(name)
+def test_a_whole_conversation(name: str) -> None:
+    stage, awaits = converse(name)
     expected = {
         "duplex": "warning prepared result result paused resumed interrupted stopped",
         "half_duplex": "prepared vad_state vad_state generating chunk chunk turn_done "
@@ -60,10 +57,10 @@ async def test_a_whole_conversation(name: str) -> None:
 @pytest.mark.parametrize("accident", ACCIDENTS)
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_failure_at_any_await_leaks_nothing(name: str, accident: str) -> None:
-    _, awaits = run(lambda: converse(name))
+    _, awaits = converse(name)
     assert awaits.count > 50
     for at in range(awaits.count):
-        run(partial(converse, name, at, ACCIDENTS[accident]))
+        converse(name, at, ACCIDENTS[accident])
 
 
 @in_virtual_time

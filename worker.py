@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from fastapi import FastAPI, Response
@@ -28,10 +28,9 @@ from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.names import worker_name
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime
-from core.serving.server import SecretGate, check_exposure, error_response, make_server
+from core.serving.server import DrainingServer, SecretGate, check_exposure, error_response
 from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
@@ -48,6 +47,7 @@ from settings.embedded import (
     default_checkpoint,
     find_cascade,
 )
+from settings.workers import worker_name
 
 UNUSABLE: Final = 2  # exit code
 # Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
@@ -55,12 +55,6 @@ UNUSABLE: Final = 2  # exit code
 SWITCH_INTERVAL_S: Final = 0.0005
 # Freed memory of different sizes can be joined: 0.6 GB less with one conversation in int4.
 ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-
-
-if TYPE_CHECKING:
-    from core.cascade.parts import Parts
-
-MakeBackend = Callable[[], Backend]
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +65,7 @@ class BackendName(StrEnum):
 
 
 def create_app(
-    settings: Settings, make_backend: MakeBackend, identity: Identity | None = None
+    settings: Settings, make_backend: Callable[[], Backend], identity: Identity | None = None
 ) -> FastAPI:
     """Return a worker's application, which loads its model when it starts.
 
@@ -188,6 +182,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     if settings.model.model_path is not None or embedded in ("nano", "toy"):
         return real
     from core.cascade.backend import CascadeBackend, parts_of
+    from core.cascade.parts import Parts
 
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
@@ -263,7 +258,7 @@ def main(
         raise typer.Exit(UNUSABLE) from None
     setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=called)
     try:
-        server = make_server(app, settings, address, bound)
+        server = DrainingServer(app, settings, address, bound)
     except (OSError, ValueError) as error:
         typer.echo(f"The worker's certificate cannot be used: {error}", err=True)
         raise typer.Exit(UNUSABLE) from None

@@ -16,13 +16,12 @@ from config import IS_INSTALLED, PROJECT_ROOT, Settings
 from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
-from core.serving.names import worker_name
 from launcher.gateway_tls import GatewayTls
 from launcher.machine import ORDER, VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName
-from settings.workers import WorkerPlace, local_address, worker_place
+from settings.workers import WorkerPlace, local_address, worker_name, worker_place
 
 COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as shown to users
 # Estimates for the full-size model.

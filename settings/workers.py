@@ -1,11 +1,15 @@
-"""Worker addresses: `host:port`, or `dns:NAME:PORT` for every address that NAME resolves to."""
+"""Workers' names, and addresses: `host:port`, or `dns:NAME:PORT` for every address of NAME."""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator
+
+from core.addresses import is_loopback
+from core.schemas.worker import WORKER_NAME
 
 WORKER_BASE_PORT: Final = 22_400  # source: docs/specification/service.md#4.1
 LAST_PORT: Final = 65_535
@@ -26,6 +30,19 @@ class WorkerPlace(NamedTuple):
     def netloc(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+def worker_name(address: str, index: int, given: str | None = None) -> str:
+    """Return a worker's name: that configured, else by its index on its machine.
+
+    A worker that other machines reach at `address` is named after its host. Raises `ValueError`.
+    """
+    host = os.uname().nodename.partition(".")[0]
+    default = f"worker_{index}" if is_loopback(address) else f"{host}_{index}" if index else host
+    name = given or default
+    if not re.fullmatch(WORKER_NAME, name):
+        raise ValueError(f"--name {name}: letters, digits, dots, dashes and underlines, 64 at most")
+    return name
 
 
 def local_address(host: str, port: int) -> str:

@@ -35,8 +35,6 @@ AGED: Final = 1.35
 
 @dataclass(frozen=True)
 class UnitTime:
-    """The cost of one unit."""
-
     at_s: float
     share: float  # engine time as a share of the unit's length
     active: int  # sessions that had units at that time
@@ -213,26 +211,20 @@ class MetricsObserver:
                 case effects.Generate():
                     self._turn_s = event.at_s if self._turn_s is None else self._turn_s
                     self._requested_s = event.at_s
-                case effects.Send():
-                    self._count_message(effect)
+                case effects.Send(WarningMessage(code=code)):
+                    metrics.problems.labels(mode, code.value, "false").inc()
+                case effects.Send(ErrorMessage(code=code)):
+                    metrics.problems.labels(mode, code.value, "true").inc()
+                case effects.Send(ResultPart(elapsed_ms=elapsed_ms)):
+                    metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
+                case effects.Send(Result() as result):
+                    self._count_unit(result)
 
     async def close(self) -> None:
         self.capacity.end(self.session_id)
         if self._began_s is not None:
             self.metrics.sessions.labels(self.mode).dec()
             self.metrics.session_s.labels(self.mode).observe(self._now_s - self._began_s)
-
-    def _count_message(self, effect: effects.Send) -> None:
-        metrics, mode = self.metrics, self.mode
-        match effect.message:
-            case WarningMessage(code=code):
-                metrics.problems.labels(mode, code.value, "false").inc()
-            case ErrorMessage(code=code):
-                metrics.problems.labels(mode, code.value, "true").inc()
-            case ResultPart(elapsed_ms=elapsed_ms):
-                metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
-            case Result() as result:
-                self._count_unit(result)
 
     def _count_unit(self, result: Result) -> None:
         metrics, mode = self.metrics, self.mode

@@ -40,44 +40,37 @@ Machine = SessionMachine | GptLiveMachine
 
 
 class Timers:
-    """The named timers of one machine."""
-
     def __init__(self, post: Callable[[events.TimerFired], None]) -> None:
         self._post = post
-        self._running: dict[events.TimerName, asyncio.TimerHandle] = {}
-        self._fired: set[events.TimerName] = set()  # expired, not claimed yet
+        # None: it has expired, and is not claimed yet.
+        self._started: dict[events.TimerName, asyncio.TimerHandle | None] = {}
 
     def start(self, name: events.TimerName, delay_s: float) -> None:
         self.stop(name)
         loop = asyncio.get_running_loop()
-        self._running[name] = loop.call_later(delay_s, self._fire, name)
+        self._started[name] = loop.call_later(delay_s, self._fire, name)
 
     def stop(self, name: events.TimerName) -> None:
         """Stop a timer, even if it has expired but was not claimed yet."""
-        self._fired.discard(name)
-        handle = self._running.pop(name, None)
+        handle = self._started.pop(name, None)
         if handle is not None:
             handle.cancel()
 
     def claim(self, event: events.TimerFired) -> bool:
         """Return whether an expiry is still valid; each is valid once."""
-        if event.name not in self._fired:
-            return False
-        self._fired.discard(event.name)
-        return True
+        is_valid = event.name in self._started and self._started[event.name] is None
+        if is_valid:
+            del self._started[event.name]
+        return is_valid
 
     def _fire(self, name: events.TimerName) -> None:
-        self._running.pop(name, None)
-        self._fired.add(name)
+        self._started[name] = None
         self._post(events.TimerFired(name))
 
 
 @dataclass
 class Connection:
-    """Serves one accepted socket with one machine and one handler.
-
-    Observers are given every event with its effects before these are carried out.
-    """
+    """Serves one accepted socket with one machine and one handler."""
 
     wire: Wire
     machine: Machine

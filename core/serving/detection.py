@@ -90,8 +90,6 @@ class BargeInDetector:
 
 
 class WindowDetector:
-    """Scores each window of an audio stream for speech."""
-
     def __init__(self, detector: SileroVad) -> None:
         self._detector = detector  # shared by all sessions
         self._state = detector.initial_state()

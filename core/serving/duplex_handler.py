@@ -22,7 +22,7 @@ from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
 from core.serving.runtime import DETECTION, WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 
 Encoded = EncodedPicture | PictureError
 """An encoded picture, or why it cannot be used."""
@@ -32,9 +32,8 @@ class PicturePrefetch:
     """Pictures encoded ahead of their units, oldest first."""
 
     def __init__(self) -> None:
-        # By the picture's number: those to encode, and the results of those whose encoding began.
-        self._waiting: dict[int, str] = {}
-        self._encoded: dict[int, asyncio.Future[Encoded | None]] = {}
+        # By the picture's number: Base64, and its result once its encoding began.
+        self._pictures: dict[int, str | asyncio.Future[Encoded | None]] = {}
 
     def add(self, effect: effects.Prefetch) -> None:
         """Add pictures to encode; drop those that no unit will need.
@@ -42,19 +41,17 @@ class PicturePrefetch:
         A machine that replaces another one numbers its pictures from 1 again.
         """
         for frame in (*effect.dropped, *effect.frames):
-            self._waiting.pop(frame.number, None)
-            self._encoded.pop(frame.number, None)
-        self._waiting |= {frame.number: frame.data for frame in effect.frames}
+            self._pictures.pop(frame.number, None)
+        self._pictures |= {frame.number: frame.data for frame in effect.frames}
 
     async def run(self, encode: Callable[[str], Awaitable[EncodedPicture]]) -> None:
         """Encode all waiting pictures, from Base64, one at a time.
 
         After a failure that is not the picture's fault, its unit encodes it.
         """
-        while self._waiting:
-            number, data = next(iter(self._waiting.items()))
-            del self._waiting[number]
-            encoded = self._encoded[number] = asyncio.get_running_loop().create_future()
+        while waiting := [(n, item) for n, item in self._pictures.items() if isinstance(item, str)]:
+            number, data = waiting[0]
+            encoded = self._pictures[number] = asyncio.get_running_loop().create_future()
             found: Encoded | None = None
             try:
                 found = await encode(data)
@@ -70,32 +67,26 @@ class PicturePrefetch:
 
         None for a picture that the unit has to encode itself: it will not be encoded here.
         """
-        for frame in frames:
-            self._waiting.pop(frame.number, None)
-        encoded = [self._encoded.pop(frame.number, None) for frame in frames]
-        return [await asyncio.shield(each) if each else None for each in encoded]
+        found = [self._pictures.pop(frame.number, None) for frame in frames]
+        return [
+            await asyncio.shield(each) if isinstance(each, asyncio.Future) else None
+            for each in found
+        ]
 
     def clear(self) -> None:
-        self._waiting.clear()
-        self._encoded.clear()
+        self._pictures.clear()
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
-    """Carries out the effects of `/ws/duplex`."""
-
     _detector: BargeInDetector | None = None
     _turns: TurnDetector | None = None  # segments the user's speech for the transcriber
     _unit_slices: int | None = None  # the last unit's limit, which the next one will share
     _writer: ReplyWriter | None = None  # for the model's turn
 
     def __init__(
-        self,
-        runtime: WorkerRuntime,
-        owner: Owner,
-        lease: Lease | None,
-        frames: PictureLimits = FRAME_LIMITS,
+        self, runtime: WorkerRuntime, owner: Owner, frames: PictureLimits = FRAME_LIMITS
     ) -> None:
-        super().__init__(runtime, owner, lease)
+        super().__init__(runtime, owner)
         self._prefetch, self._frame_limits = PicturePrefetch(), frames
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
@@ -105,7 +96,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             case effects.Step():
                 await self._unit(effect, emit)
             case effects.Finalize():
-                await self._finalize(emit)
+                view, began_s = self._opened, time.perf_counter()
+                await self._call(view.finish_unit())
+                finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
+                await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
@@ -191,12 +185,6 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         written = writer.write(from_pcm(made.audio_data)) if made.audio_data else b""
         return written + writer.finish() if made.end_of_turn else written
 
-    async def _finalize(self, emit: Emit) -> None:
-        view, began_s = self._opened, time.perf_counter()
-        await self._call(view.finish_unit())
-        finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
-        await emit(events.FinalizeDone(finalize_ms, view.kv_cache_length))
-
     # --- pictures ---
 
     def expect_prefetch(self, effect: effects.Prefetch) -> None:
@@ -205,8 +193,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def prefetch(self, effect: effects.Prefetch, emit: Emit) -> None:
         view = self._view
         if view is not None and not self._is_cancelled:  # None: another engine took over meanwhile
-            asked = self._unit_slices
-            limit = view.slice_limit if asked is None else asked
+            limit = self._slice_limit(view)
 
             async def encode(data: str) -> EncodedPicture:
                 return await view.encode_ahead(await self._decoded(data), limit)
@@ -218,20 +205,21 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self, view: DuplexMode, effect: effects.Step, encoded: list[Encoded | None], emit: Emit
     ) -> list[Any]:  # Any: decoded, or of the model's own type
         """Return the model's input for each picture; emit the problems of those left out."""
-        asked = effect.chunk.max_slice_nums
-        limit = view.slice_limit if asked is None else asked
+        limit = self._slice_limit(view)
         pictures: list[Any] = []
         for frame, found in zip(effect.frames, encoded, strict=True):
-            if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
-                try:
+            try:
+                if isinstance(found, PictureError):
+                    raise found
+                if found is None or found.max_slices != limit:
                     found = await self._decoded(frame.data)
-                except PictureError as error:
-                    found = error
-            if isinstance(found, PictureError):
-                await emit(events.EngineWarning(found))
-            else:
                 pictures.append(found)
+            except PictureError as error:
+                await emit(events.EngineWarning(error))
         return pictures
+
+    def _slice_limit(self, view: DuplexMode) -> int:
+        return view.slice_limit if self._unit_slices is None else self._unit_slices
 
     async def _decoded(self, data: str) -> Any:
         decode = partial(decode_wire_picture, data, allowed=self._frame_limits)

@@ -262,9 +262,6 @@ class FakeDuplexView(FakeView):
         if self._has_early_sound and self._speaks:
             early, sound = np.split(sound, 2)
             await on_sound(early)
-        return self._speak(sound, len(frames))
-
-    def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
         self._spoken += 1
         made = DuplexGenerateResult(
             is_listen=False,
@@ -273,7 +270,7 @@ class FakeDuplexView(FakeView):
             end_of_turn=self._spoken >= SPEAK_UNITS,
             n_tokens=TOKENS_PER_UNIT,
             n_tts_tokens=TONE_TOKENS if self._speaks else 0,
-            **self._costs(pictures),
+            **self._costs(len(frames)),
         )
         if made.end_of_turn:
             self._turns, self._spoken, self._listens_for = self._turns + 1, 0, LISTEN_UNITS
@@ -300,8 +297,6 @@ class FakeDuplexView(FakeView):
 
 
 class FakeChatView(FakeView):
-    """One request, one reply."""
-
     _max_words, _start = 0, ""
 
     async def feed_request(self, request: ChatRequest) -> str:

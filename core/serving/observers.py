@@ -28,8 +28,6 @@ EventTypes = type[events.Event] | tuple[type[events.Event], ...]
 
 
 class Observer(Protocol):
-    """Observes one session."""
-
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         """Record an event and its effects; runs on the event loop, without blocking."""
 

@@ -12,7 +12,6 @@ import string
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from core.audio import encode_wire_audio, from_pcm, to_pcm
@@ -52,8 +51,6 @@ LETTERS: Final = ((string.ascii_letters + string.digits) * 5).encode()[:256]
 
 
 class RealtimeHandler(DuplexHandler):
-    """Carries out the effects of a worker's `/ws/realtime`."""
-
     turn_effects = (effects.Prefill, effects.Generate)
 
     _talk: StreamingMode | None = None  # the conversation by turns
@@ -75,9 +72,8 @@ class RealtimeHandler(DuplexHandler):
         sound = AudioClip.of(effect.pcm, effect.format)
         samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
-        found = await transcribe_or_error(self._runtime.transcriber, samples, options)
-        of = partial(events.ItemTranscribed, effect.item_id)
-        await emit(of(problem=found) if isinstance(found, OmniError) else of(found.text))
+        found, problem = await transcribe_or_error(self._runtime.transcriber, samples, options)
+        await emit(events.ItemTranscribed(effect.item_id, found.text, problem))
 
     # --- the turn engine ---
 

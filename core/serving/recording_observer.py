@@ -22,6 +22,7 @@ from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import PCM, decoded
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
+from core.serving.slots import Owner
 from recording.folder import wav_header
 from recording.recorder import SessionRecorder
 from recording.records import EndReason, TurnTiming, VoiceInput
@@ -58,8 +59,20 @@ class RecordingObserver(Generic[RecorderT]):
                 self._end_reason = EndReason.STOPPED
         self._on_event(event)
         for effect in made:
-            if isinstance(effect, effects.Send):
-                self._on_message(effect)
+            match effect:
+                case effects.Send(duplex.Prepared() | half_duplex.Prepared()):
+                    assert self._prepare is not None
+                    self._begin(snapshot_of(self._prepare))
+                case effects.Send(half_duplex.Timeout() | duplex.Timeout()):
+                    self._end_reason = EndReason.TIMEOUT
+                case effects.Send(ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
+                    self._end_reason = EndReason.CONTEXT_FULL
+                case effects.Send(ErrorMessage()):
+                    self._end_reason = EndReason.ERROR
+                case effects.Send(WarningMessage()) if self.recorder is not None:
+                    self.recorder.record_event("warning")
+                case effects.Send(UserTranscript(text=text) as transcript) if text:
+                    self._record_transcript(transcript)
             self._on_effect(effect)
 
     async def close(self) -> None:
@@ -76,22 +89,6 @@ class RecordingObserver(Generic[RecorderT]):
         self.recorder = self.recorder or self.open_recorder(snapshot)
         return self.recorder
 
-    def _on_message(self, effect: effects.Send) -> None:
-        match effect.message:
-            case duplex.Prepared() | half_duplex.Prepared():
-                assert self._prepare is not None
-                self._begin(snapshot_of(self._prepare))
-            case half_duplex.Timeout() | duplex.Timeout():
-                self._end_reason = EndReason.TIMEOUT
-            case ErrorMessage(code=ErrorCode.CONTEXT_FULL):
-                self._end_reason = EndReason.CONTEXT_FULL
-            case ErrorMessage():
-                self._end_reason = EndReason.ERROR
-            case WarningMessage() if self.recorder is not None:
-                self.recorder.record_event("warning")
-            case UserTranscript(text=text) as transcript if text:
-                self._record_transcript(transcript)
-
     def _record_transcript(self, transcript: UserTranscript) -> None:
         if self.recorder is not None:
             place = (transcript.start_ms, transcript.duration_ms, transcript.turn_index)
@@ -100,15 +97,12 @@ class RecordingObserver(Generic[RecorderT]):
 
 @dataclass(eq=False)
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
-    """Records a duplex session: every unit's input and result."""
-
     # By the message's identity, until its unit.
     _arrivals_ms: dict[int, float] = field(default_factory=dict, init=False)
     _early = b""  # audio of the present unit that was sent ahead of its result
 
     def _on_event(self, event: events.Event) -> None:
-        recorder = self.recorder
-        if recorder is None:
+        if (recorder := self.recorder) is None:
             return
         match event:
             case events.Received(duplex.AudioChunk() as chunk):
@@ -123,8 +117,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 recorder.record_event(message.type)
 
     def _on_effect(self, effect: effects.Effect) -> None:
-        recorder = self.recorder
-        if recorder is None:
+        if (recorder := self.recorder) is None:
             return
         match effect:
             case effects.Step(chunk, frames, index):
@@ -299,9 +292,8 @@ class RealtimeRecording(TurnRecording):
             self._turn_of.pop(next(iter(self._turn_of)))
 
     def _record_text(self, text: str, turn_index: int) -> None:
-        if text:
-            transcript = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
-            self._record_transcript(transcript)
+        if text and self.recorder is not None:
+            self.recorder.record_words("user_transcript", text, 0, turn=turn_index)
 
     def _end_unit_turn(self, done: Json) -> None:
         parts = [part for item in done["output"] for part in item.get("content", ())]
@@ -315,6 +307,21 @@ class RealtimeRecording(TurnRecording):
         assert request is not None and self.recorder is not None, "a turn is under way"
         timing = turn_timing(self._elapsed_ms, stats, request.input_audio_ms)
         self.recorder.end_turn(timing, interrupted=not is_whole, text=text)
+
+
+def record_chat(
+    recordings: Recordings, owner: Owner, request: chat.ChatRequest, response: chat.ChatResponse
+) -> str:
+    """Record a chat over HTTP; return the recording's id."""
+    recording = recordings.resume(owner)
+    recorder = recordings.open(TurnBasedSessionRecorder, recording, chat_snapshot(request))
+    recorder.start_message_turn(0, request.messages[-1])
+    if response.audio_data:
+        recorder.save_ai_audio_turn(0, response.audio_data)
+    stats = response.token_stats or TokenStats()
+    recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
+    recorder.finalize(EndReason.STOPPED)
+    return recording.recording_id
 
 
 def wav_of(sound: AudioClip) -> bytes:

@@ -77,11 +77,8 @@ class ResumableSocket:
         self._lost_s = 0.0
         self._reading: asyncio.Timeout | None = None
         self._returned = asyncio.Event()
-        self._note_away: Callable[[bool], None] | None = None
-
-    def watch(self, note_away: Callable[[bool], None]) -> None:
-        """Set a callback for the loss of the socket (True) and its replacement (False)."""
-        self._note_away = note_away
+        # Called when the socket is lost (True), and when another one replaces it (False).
+        self.on_away: Callable[[bool], None] = lambda is_away: None
 
     @property
     def is_away(self) -> bool:
@@ -146,8 +143,8 @@ class ResumableSocket:
         self._attached, self._next_seq = attached, first_seq
         self._interrupt_reading()
         self._returned.set()
-        if before.is_lost and self._note_away is not None:
-            self._note_away(False)
+        if before.is_lost:
+            self.on_away(False)
         greeting = SessionResumed(
             last_seq=self._sent.last_seq,
             lost_messages=first_seq - last_seq - 1,
@@ -190,8 +187,7 @@ class ResumableSocket:
 
     def _lose(self, attached: _Attached) -> None:
         attached.is_lost = True
-        if self._note_away is not None:
-            self._note_away(True)
+        self.on_away(True)
         self._lost_s = loop_time_s()
         self._returned.clear()
         attached.gone.set()

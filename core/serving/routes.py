@@ -111,21 +111,17 @@ async def chat(request: Request, sessions: Sessions) -> ChatResponse:
 
 @router.post("/transcribe")
 async def transcribe(
-    request: Request,
-    sessions: Sessions,
-    language: str | None = None,
-    prompt: str = "",
-    temperature: float = 0.0,
+    request: Request, sessions: Sessions, options: Annotated[TranscriptionOptions, Depends()]
 ) -> Response:
     audio = await _read(request, AUDIO_MAX_BYTES)
-    options = TranscriptionOptions(language, prompt, temperature)
     return await transcription(sessions.runtime, audio, options)
 
 
 @router.post("/keeps")
 async def keeps(request: Request, sessions: Sessions) -> ActionResult:
-    body = await _read(request, STOP_LIMIT_BYTES)
-    return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
+    kept = parse_message(KEPT_SESSION, await _read(request, STOP_LIMIT_BYTES))
+    found = sessions.resumable(kept.kind, kept.session_id, kept.session_secret)
+    return ActionResult(success=found is not None)
 
 
 @router.post("/{name}/stop")
@@ -138,14 +134,8 @@ async def stop(name: str, request: Request, sessions: Sessions) -> ActionResult:
 
 
 @router.websocket("/ws/{kind}")
-async def socket(
-    websocket: WebSocket,
-    kind: SocketKind,
-    sessions: Sessions,
-    session_id: str | None = None,
-    variant: str | None = None,
-) -> None:
-    await sessions.serve(websocket, kind, session_id, variant)
+async def socket(websocket: WebSocket, kind: SocketKind, sessions: Sessions) -> None:
+    await sessions.serve(websocket, kind)
 
 
 async def _read(request: Request, limit_bytes: int) -> bytes:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from core.engine import WorkCancelledError
 from core.engine.engine import Engine
-from core.errors import ModelError, OmniError, ShuttingDownError
+from core.errors import GenerationFailedError, ModelError, OmniError, ShuttingDownError
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
-from core.serving.slots import Conversation, Lease, SessionStore, Slots
+from core.serving.slots import Conversation, Owner, SessionStore, Slots
 from core.transcription import Transcriber
 from core.vad import SileroVad
 
@@ -77,10 +78,17 @@ class ThreadPools:
         self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
         return not keeps_slot
 
-    def failed(self) -> None:
-        """Log and count the unexpected failure that is being handled."""
-        self.failures += 1
-        self._log.exception("model_call_failed")
+    @contextmanager
+    def counting_failures(self) -> Iterator[None]:
+        """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
+        try:
+            yield
+        except (OmniError, WorkCancelledError):
+            raise
+        except Exception as error:
+            self.failures += 1
+            self._log.exception("model_call_failed")
+            raise GenerationFailedError() from error
 
     def close(self) -> None:
         """End the threads after their current calls, without waiting for them."""
@@ -118,8 +126,6 @@ class _Loaded:
 
 
 class WorkerRuntime:
-    """The model and the other resources that a worker's sessions share."""
-
     def __init__(
         self,
         make_backend: Callable[[], Backend],
@@ -190,7 +196,7 @@ class WorkerRuntime:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, views: Sequence[Mode], lease: Lease | None) -> None:
+    async def end(self, views: Sequence[Mode], owner: Owner) -> None:
         """Free a session's conversations, then its slot, whatever happens."""
         try:
             for view in views:
@@ -200,8 +206,7 @@ class WorkerRuntime:
                 if views:
                     await self._tidy_up()
         finally:
-            if lease is not None:
-                lease.give_back()
+            self.slots.give_back(owner)
 
     async def free(self, view: Mode) -> None:
         """Free a conversation; if that fails, its slot is lost with its memory."""
@@ -230,7 +235,7 @@ class WorkerRuntime:
         return owners[0].status if owners else WorkerStatus.IDLE
 
     def health(self) -> WorkerHealth:
-        identity, progress, slots, status = self.identity, self.progress, self.slots, self.status
+        progress, slots, status = self.progress, self.slots, self.status
         names = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
         used_mb, total_mb = progress.memory_mb or (None, None)
         owners = slots.owners
@@ -239,14 +244,12 @@ class WorkerRuntime:
             {
                 "status": names.get(status, "healthy"),
                 "worker_status": status,
-                "worker_id": identity.worker_id,
-                "boot_id": identity.boot_id,
-                "gpu_id": identity.gpu_id,
+                **asdict(self.identity),
                 "model_loaded": progress.is_loaded,
                 "load_progress": progress.share,
                 "load_stage": progress.stage,
                 "current_session_id": owners[0].session_id if owners else None,
-                "total_requests": slots.total_leases,
+                "total_requests": slots.total_grants,
                 "avg_inference_time_ms": round(slots.mean_ms, 1),
                 "kv_cache_length": active_tokens + self.store.kv_tokens,
                 "error": self.error,
@@ -259,7 +262,6 @@ class WorkerRuntime:
                 "active_sessions": len(owners),
                 "model": self.backend.facts() if progress.is_loaded else None,
                 "transcribes_by": self.transcriber.kind if self.transcriber else None,
-                "is_supervised": identity.is_supervised,
                 "is_draining": self.is_draining,
             }
         )
@@ -279,7 +281,7 @@ class WorkerRuntime:
         if self.slots.owners:
             text = "The cache cannot be cleared while a session is running."
             return ActionResult(success=False, message=text)
-        evicted = self.store.clear()
+        evicted = self.store.make_room(self.slots.count)  # all of them
         await self.free_all(evicted)
         await self._tidy_up()
         return ActionResult(success=True, message=f"{len(evicted)} conversations were freed.")

@@ -1,7 +1,4 @@
-"""A worker's HTTP server: authentication of the gateway, and shutdown.
-
-Before it closes their sockets, the server lets running sessions end.
-"""
+"""A worker's HTTP server: authentication of the gateway, and shutdown."""
 
 from __future__ import annotations
 
@@ -98,11 +95,25 @@ SHUTDOWN_LIMIT_S: Final = 5  # for the last answers to be sent
 class DrainingServer(uvicorn.Server):
     """Lets running sessions end before it closes their sockets."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, drain_limit_s: float) -> None:
-        """Sessions may continue for `drain_limit_s` after a stop was requested."""
+    def __init__(self, app: FastAPI, settings: Settings, host: str, port: int) -> None:
+        """Raises `OSError` or `ValueError` if the certificate cannot be read, created or signed."""
+        heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_config=None,
+            ws="websockets-sansio",  # uvicorn's only implementation with backpressure
+            ws_max_size=SOCKET_LIMIT_BYTES,
+            ws_ping_interval=heartbeat_s,
+            ws_ping_timeout=heartbeat_s,
+            ws_per_message_deflate=False,  # between our own processes it costs more than it saves
+            timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
+            ssl_context_factory=(lambda *_: tls) if tls else None,
+        )
         super().__init__(config)
         self._app = app
-        self._drain_limit_s = drain_limit_s
+        self._drain_limit_s = settings.service.drain_timeout_s
         self._signals = StopSignals()
         self.exit_code = 0
 
@@ -137,22 +148,3 @@ class DrainingServer(uvicorn.Server):
             raise ShuttingDownError()
         self.exit_code = RESTART_EXIT_CODE
         self.begin_drain()
-
-
-def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Raises `OSError` or `ValueError` if the certificate cannot be read, created or signed."""
-    heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_config=None,
-        ws="websockets-sansio",  # uvicorn's only implementation with backpressure
-        ws_max_size=SOCKET_LIMIT_BYTES,
-        ws_ping_interval=heartbeat_s,
-        ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # between our own processes it costs more than it saves
-        timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
-        ssl_context_factory=(lambda *_: tls) if tls else None,
-    )
-    return DrainingServer(config, app, settings.service.drain_timeout_s)

@@ -11,14 +11,14 @@ import asyncio
 import contextvars
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
+from core.errors import InternalError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
@@ -27,7 +27,7 @@ from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk, WorkerPrefill
 from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
@@ -42,23 +42,9 @@ HANG_LIMIT_S: Final = 60.0
 
 @dataclass
 class _Work:
-    """Counts of work effects."""
-
     requested: int = 0
     ended: int = 0
     interrupted: int = 0  # number of the last one that was interrupted
-
-
-@contextmanager
-def counting_failures(pools: ThreadPools) -> Iterator[None]:
-    """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
-    try:
-        yield
-    except (OmniError, WorkCancelledError):
-        raise
-    except Exception as error:
-        pools.failed()
-        raise GenerationFailedError() from error
 
 
 class SessionThreads:
@@ -95,7 +81,7 @@ class SessionThreads:
         try:
             if done.cancelled():
                 raise WorkCancelledError
-            with counting_failures(self._pools):
+            with self._pools.counting_failures():
                 return done.result()
         finally:
             if was_cancelled:
@@ -142,10 +128,9 @@ class SessionHandler(ABC, Generic[ViewT]):
     # Effects whose failure ends only the turn.
     turn_effects: ClassVar[tuple[type[effects.WorkEffect], ...]] = ()
 
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         self._runtime = runtime
         self._owner = owner
-        self._lease = lease
         self._view: ViewT | None = None  # the present conversation
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
@@ -228,8 +213,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         await asyncio.gather(*self._transcripts, return_exceptions=True)
         if self._hang_watch is not None:
             self._hang_watch.cancel()
-        lease, self._lease = self._lease, None
-        await self._runtime.end(self._views(), lease)
+        await self._runtime.end(self._views(), self._owner)
 
     async def free_view(self) -> None:
         view, self._view = self._view, None
@@ -279,7 +263,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running.add(task)
         self._feeding = task if feeds else self._feeding
         try:
-            with counting_failures(self._runtime.threads):
+            with self._runtime.threads.counting_failures():
                 return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
@@ -302,12 +286,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         turn_index: int | None = None,
         prefill: WorkerPrefill | None = None,
     ) -> None:
-        found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
-        of = partial(events.Transcribed, segment, turn_index=turn_index, prefill=prefill)
-        if isinstance(found, OmniError):
-            await emit(of(problem=found))
-        else:
-            await emit(of(text=found.text, language=found.language))
+        found, problem = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
+        said = (found.text, found.language)
+        await emit(events.Transcribed(segment, *said, problem, turn_index, prefill))
 
     async def _feed(
         self,
@@ -352,12 +333,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def _take_slot(self) -> None:
         """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
-
-        async def take() -> None:
-            self._lease = await self._runtime.slots.take(self._owner)
-
-        if self._lease is None:
-            await self._call(take(), feeds=True)
+        slots = self._runtime.slots
+        if self._owner not in slots.owners:
+            await self._call(slots.take(self._owner), feeds=True)
 
     def _cancel_calls(self) -> None:
         self._threads.cancelled.set()

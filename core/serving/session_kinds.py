@@ -25,8 +25,7 @@ from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import ChatLimits, ChatMachine, StreamingLimits, StreamingMachine
 from core.schemas import chat, duplex, half_duplex, streaming
-from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats, parse_message
+from core.schemas.common import parse_message
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.openai_errors import error_event, socket_code
 from core.schemas.queue import ErrorMessage, RequestType, WarningMessage, duplex_request_type
@@ -42,17 +41,14 @@ from core.serving.recording_observer import (
     RealtimeRecording,
     StreamingRecording,
     TurnRecording,
-    chat_snapshot,
-    turn_timing,
 )
 from core.serving.recordings import OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
-from recording.records import EndReason
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
@@ -96,7 +92,6 @@ MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {
 
 
 def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
-    """Return the messages that a path takes, and their configured limits."""
     limits = settings.limits
     event_sizes = (EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
     match kind:
@@ -128,7 +123,6 @@ def frame_limits(limits: LimitSettings) -> PictureLimits:
 
 
 def duplex_limits(duplex: DuplexSettings, context_tokens: int | None) -> DuplexLimits:
-    """Return the limits of duplex sessions with a model of such a context."""
     return DuplexLimits(
         pause_timeout_s=duplex.pause_timeout,
         max_session_s=duplex.max_session_s,
@@ -163,19 +157,14 @@ class SessionBuilder:
     recordings: Recordings | None
     tracing: Tracing | None
 
-    def build(
-        self, socket: Socket, kind: SocketKind, owner: Owner, lease: Lease | None
-    ) -> Connection:
-        """Return a connection that is ready to be served; the owner's status is its machine's.
-
-        `socket` is accepted; a live session has a `lease`.
-        """
+    def build(self, socket: Socket, kind: SocketKind, owner: Owner) -> Connection:
+        """Return a connection that is ready to be served; the owner's status is its machine's."""
         recording: OpenRecording | None = None
         if self.recordings is not None and owner.is_recorded:
             recording = self.recordings.resume(owner)
         recording_id = recording.recording_id if recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)
-        machine, handler = self._machine_and_handler(kind, names, owner, lease)
+        machine, handler = self._machine_and_handler(kind, names, owner)
         observers = self._observers(machine, owner)
         if recording is not None:
             observers.append(self._recording(machine, recording))
@@ -189,23 +178,8 @@ class SessionBuilder:
         owner.kv_tokens = lambda: handler.kv_tokens
         return connection
 
-    def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
-        """Record a chat over HTTP; return the recording's id."""
-        if self.recordings is None:
-            return None
-        recording = self.recordings.resume(owner)
-        snapshot = chat_snapshot(request)
-        recorder = self.recordings.open(TurnBasedSessionRecorder, recording, snapshot)
-        recorder.start_message_turn(0, request.messages[-1])
-        if response.audio_data:
-            recorder.save_ai_audio_turn(0, response.audio_data)
-        stats = response.token_stats or TokenStats()
-        recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
-        recorder.finalize(EndReason.STOPPED)
-        return recording.recording_id
-
     def _machine_and_handler(
-        self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
+        self, kind: SocketKind, names: SessionIds, owner: Owner
     ) -> tuple[Machine, SessionHandler[Any]]:
         runtime, settings = self.runtime, self.settings
         count, transcribes = runtime.backend.count_tokens, runtime.transcriber is not None
@@ -220,15 +194,15 @@ class SessionBuilder:
                 return ChatMachine(names, ChatLimits()), ChatHandler(runtime, owner)
             case SocketKind.HALF_DUPLEX:
                 by_turns = HalfDuplexLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
-                return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner, lease)
+                return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner)
             case SocketKind.REALTIME:
                 start = realtime_start(
                     owner.model, is_beta=owner.is_beta, can_transcribe=transcribes
                 )
                 realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
                 by_responses = RealtimeMachine(names, start, realtime, count)
-                return by_responses, RealtimeHandler(runtime, owner, lease, frames)
-        handler = DuplexHandler(runtime, owner, lease, frames)
+                return by_responses, RealtimeHandler(runtime, owner, frames)
+        handler = DuplexHandler(runtime, owner, frames)
         if kind is SocketKind.DUPLEX:
             return DuplexMachine(names, by_units, count), handler
         live = live_names(owner.session_id, owner.model, transcribes=transcribes)

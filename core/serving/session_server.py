@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,11 +28,12 @@ from core.schemas.queue import (
     check_session_id,
     read_seq,
 )
-from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
+from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.connection import Connection
+from core.serving.recording_observer import record_chat
 from core.serving.resumable import ResumableSocket
 from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
-from core.serving.slots import Lease, Owner
+from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
     Socket,
@@ -60,7 +61,7 @@ class _Live:
     owner: Owner
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # it is no longer served
     connection: Connection | None = None  # of a socket, once it is served
-    chat: ChatHandler | None = None  # answers an HTTP request
+    shut_down: Callable[[], None] = lambda: None  # has it end now, without waiting
     resumable: ResumableSocket | None = None  # another socket of its owner may continue
 
     @property
@@ -70,17 +71,8 @@ class _Live:
         is_busy = self.connection is None or self.connection.machine.status.is_busy
         return is_away or not is_busy
 
-    def shut_down(self) -> None:
-        """Have the session end now, without waiting."""
-        if self.connection is not None:
-            self.connection.post(ShuttingDown())
-        if self.chat is not None:
-            self.chat.cancel()
-
 
 class SessionServer:
-    """Serves the sessions of a worker."""
-
     def __init__(self, builder: SessionBuilder) -> None:
         self.runtime = runtime = builder.runtime
         self.recordings = builder.recordings
@@ -136,10 +128,8 @@ class SessionServer:
 
     # --- sockets ---
 
-    async def serve(
-        self, websocket: WebSocket, kind: SocketKind, session_id: str | None, variant: str | None
-    ) -> None:
-        """Serve one socket to its end; `variant` is the kind of duplex, if the gateway names it.
+    async def serve(self, websocket: WebSocket, kind: SocketKind) -> None:
+        """Serve one socket to its end.
 
         A worker that is not ready denies the handshake, so that the gateway can try another one.
         """
@@ -150,31 +140,30 @@ class SessionServer:
             await websocket.send_denial_response(JSONResponse(body, error.http_status))
             return
         await websocket.accept()
-        socket = StarletteSocket(websocket)
-        name = session_id or generate_session_id(UNNAMED)
+        socket, query = StarletteSocket(websocket), websocket.query_params
+        name = query.get("session_id") or generate_session_id(UNNAMED)
         with structlog.contextvars.bound_contextvars(session_id=name):
             try:
                 check_session_id(name)
                 self._check_open()
-                owner = Owner(name, kind.request_type(name, variant))
-                owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
-                query = websocket.query_params
+                secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 if LAST_SEQ in query:
-                    resumable = self._resumable(kind, name, owner.secret)
+                    resumable = self.resumable(kind, name, secret)
                     if resumable is None:
                         raise errors.SessionExpiredError()
                     await resumable.resume(socket, read_seq(query[LAST_SEQ]))
                     return
+                owner = Owner(name, kind.request_type(name, query.get("variant")), secret=secret)
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
-                    # The other kinds take a slot for each turn.
-                    lease = await self.runtime.slots.take(owner) if kind.is_live else None
+                    if kind.is_live:  # the other kinds take a slot for each turn
+                        await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
                         grace_s = self._settings.limits.resume_grace_s
                         live.resumable = ResumableSocket(socket, grace_s)
-                    await self._converse(live.resumable or socket, live, lease)
+                    await self._converse(live.resumable or socket, live)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
                 wire = Wire(socket, endpoint_of(kind, self._settings))
@@ -185,7 +174,7 @@ class SessionServer:
         self,
         request: ChatRequest,
         disconnected: Callable[[], Coroutine[Any, Any, None]],
-        secret: str = "",
+        secret: str,
     ) -> ChatResponse:
         """Answer one HTTP request; the return of `disconnected` cancels it.
 
@@ -195,14 +184,26 @@ class SessionServer:
         check_audio(request, self._settings.limits)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         async with self._claimed(SocketKind.CHAT, owner) as live:
-            live.chat = handler = ChatHandler(self.runtime, owner)
+            handler = ChatHandler(self.runtime, owner)
             owner.kv_tokens = lambda: handler.kv_tokens
-            leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
+            live.shut_down = handler.cancel
+
+            async def leave() -> None:
+                await disconnected()
+                handler.cancel()
+
+            async def end() -> None:
+                await end_task(leaving)
+                await handler.release()
+
+            leaving = asyncio.create_task(leave())
             try:
                 response = await handler.respond(request)
             finally:
-                await await_end(asyncio.create_task(_end_chat(leaving, handler)))
-        recorded = self._builder.record_chat(owner, request, response)
+                await await_end(asyncio.create_task(end()))
+        if self.recordings is None:
+            return response
+        recorded = record_chat(self.recordings, owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
@@ -218,19 +219,17 @@ class SessionServer:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"Sessions asked to stop: {len(found)}.")
 
-    def keeps(self, session: KeptSession) -> bool:
-        """Return whether a session can be resumed over another socket of its client."""
-        kind, name, secret = session.kind, session.session_id, session.session_secret
-        return self._resumable(kind, name, secret) is not None
+    def resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
+        """Return the socket of a session that another socket may continue.
 
-    # --- helpers ---
-
-    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
-        """Return the session's socket, None if there is none or the secret is wrong."""
+        None if there is no such session, or the secret is wrong.
+        """
         live = self._live.get((kind, session_id))
         if live is None or not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
             return None
         return live.resumable
+
+    # --- helpers ---
 
     async def _wait_until_empty(self, limit_s: float) -> None:
         """Wait for running turns, and disconnect idle clients.
@@ -270,26 +269,16 @@ class SessionServer:
             del self._live[key]
             live.gone.set()
 
-    async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
+    async def _converse(self, socket: Socket, live: _Live) -> None:
         try:
             self._check_open()  # again, as it may have waited for a slot
-            connection = self._builder.build(socket, live.kind, live.owner, lease)
+            connection = self._builder.build(socket, live.kind, live.owner)
             live.connection = connection
+            live.shut_down = lambda: connection.post(ShuttingDown())
             if live.resumable is not None:
-                live.resumable.watch(lambda is_away: connection.post(ClientAway(is_away)))
+                live.resumable.on_away = lambda is_away: connection.post(ClientAway(is_away))
             await connection.serve()
         finally:
             if live.resumable is not None:
                 live.resumable.end()
-            if lease is not None:
-                lease.give_back()  # if the connection has not done so
-
-
-async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:
-    await end_task(leaving)
-    await handler.release()
-
-
-async def _cancel_after(disconnected: Awaitable[None], handler: ChatHandler) -> None:
-    await disconnected
-    handler.cancel()
+            self.runtime.slots.give_back(live.owner)  # if the connection has not done so

@@ -1,13 +1,12 @@
-"""Slots of a worker: a lease per session, oldest first, and the conversations between turns.
+"""Slots of a worker: their owners, oldest first, and the conversations between turns.
 
-Leases are taken and released between two awaits, so no two sessions hold the same slot.
+Slots are granted and given back between two awaits, so no two sessions hold the same one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,20 +52,6 @@ class Owner:
         return status if status.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
 
 
-@dataclass(eq=False)
-class Lease:
-    """A slot held by a session, once it is granted; given back at most once."""
-
-    slots: Slots
-    owner: Owner
-    granted: asyncio.Event = field(default_factory=asyncio.Event)
-    since_s: float = 0.0
-
-    def give_back(self) -> None:
-        """Free the slot and assign it to the next waiting owner; idempotent."""
-        self.slots.take_back(self)
-
-
 class Slots:
     """The slots of a worker.
 
@@ -78,81 +63,76 @@ class Slots:
     ) -> None:
         self.count = count
         self.measured = Capacity(now_s, has_memory)  # how many sessions are served in time
-        self.total_leases = 0  # since the start
-        self.total_ms = 0.0  # of the leases given back
+        self.total_grants = 0  # since the start
+        self.total_ms = 0.0  # of the slots given back
         self.lost = 0  # whose memory could not be freed; they are not used any more
         self._now_s = now_s
-        self._leases: list[Lease] = []
-        self._queue: deque[Lease] = deque()
+        self._since_s: dict[Owner, float] = {}  # of each owner, the oldest first
+        self._queue: dict[Owner, asyncio.Event] = {}  # set once the slot is granted
         self._retry: asyncio.TimerHandle | None = None  # while owners wait
 
     @property
     def owners(self) -> list[Owner]:
-        return [lease.owner for lease in self._leases]
+        return list(self._since_s)
 
     @property
     def capacity(self) -> int:
         """Sessions that may run now: at least one, at most the usable slots."""
-        ages_s = [self._now_s() - lease.since_s for lease in self._leases]
+        ages_s = [self._now_s() - since_s for since_s in self._since_s.values()]
         return min(self.count - self.lost, self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""
-        if len(self._leases) >= self.capacity:
+        if len(self._since_s) >= self.capacity:
             return False
-        if not (self.measured.is_calibrated and self._leases) or owner.kind in BUSY_STATUS:
+        if not (self.measured.is_calibrated and self._since_s) or owner.kind in BUSY_STATUS:
             return True
-        now_s = self._now_s()
-        is_settled = now_s - self._leases[0].since_s >= SETTLE_S
-        return not is_settled or now_s - self._leases[-1].since_s >= START_SPACING_S
+        now_s, since_s = self._now_s(), list(self._since_s.values())
+        return now_s - since_s[0] < SETTLE_S or now_s - since_s[-1] >= START_SPACING_S
 
     @property
     def mean_ms(self) -> float:
-        ended = self.total_leases - len(self._leases)
+        ended = self.total_grants - len(self._since_s)
         return self.total_ms / ended if ended else 0.0
 
-    async def take(self, owner: Owner, wait_s: float | None = None) -> Lease:
-        """Take a slot, in order of arrival.
+    async def take(self, owner: Owner, wait_s: float | None = None) -> None:
+        """Take a slot for an owner that has none, in order of arrival.
 
         Raises `WorkerBusyError` if none became free within `wait_s`, by default `BUSY_WAIT_S`, or
         too many are waiting.
         """
         if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
-        lease, is_served = Lease(self, owner), False
-        self._queue.append(lease)
+        granted, is_served = asyncio.Event(), False
+        self._queue[owner] = granted
         self._serve_queue()
         try:
             async with asyncio.timeout(BUSY_WAIT_S if wait_s is None else wait_s):
-                await lease.granted.wait()
+                await granted.wait()
             is_served = True
-            return lease
         except TimeoutError:
             raise WorkerBusyError() from None
         finally:
-            if lease in self._queue:
-                self._queue.remove(lease)
-            elif not is_served:  # a slot granted meanwhile goes to the next owner
-                lease.give_back()
+            self._queue.pop(owner, None)
+            if not is_served:  # a slot granted meanwhile goes to the next owner
+                self.give_back(owner)
 
-    def take_back(self, lease: Lease) -> None:
-        if lease not in self._leases:
-            return
-        self._leases.remove(lease)
-        self.total_ms += (self._now_s() - lease.since_s) * MS_PER_S
-        self._serve_queue()
+    def give_back(self, owner: Owner) -> None:
+        """Free an owner's slot, if it has one, and grant it to the next one that waits."""
+        since_s = self._since_s.pop(owner, None)
+        if since_s is not None:
+            self.total_ms += (self._now_s() - since_s) * MS_PER_S
+            self._serve_queue()
 
     def _serve_queue(self) -> None:
         """Grant slots in order, and try again soon while owners wait."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        while self._queue and self._may_start(self._queue[0].owner):
-            lease = self._queue.popleft()
-            lease.since_s = self._now_s()
-            self._leases.append(lease)
-            self.total_leases += 1
-            lease.granted.set()
+        while self._queue and self._may_start(owner := next(iter(self._queue))):
+            self._since_s[owner] = self._now_s()
+            self.total_grants += 1
+            self._queue.pop(owner).set()
         if self._queue:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._serve_queue)
 
@@ -227,18 +207,8 @@ class SessionStore:
                 return conversation
         return None
 
-    def take_back(self, conversation: Conversation) -> bool:
-        if conversation not in self._kept:
-            return False
-        self._kept.remove(conversation)
-        return True
-
     def make_room(self, active: int) -> list[Conversation]:
         """Evict and return the surplus, given the number of active sessions."""
         surplus = max(0, len(self._kept) + active - self._capacity)
         evicted, self._kept = self._kept[:surplus], self._kept[surplus:]
-        return evicted
-
-    def clear(self) -> Sequence[Conversation]:
-        evicted, self._kept = self._kept, []
         return evicted

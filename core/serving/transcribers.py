@@ -74,23 +74,19 @@ class Waiting:
     """Queue limits of one transcriber; the running request counts, too."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._sound_s = 0.0
+        self._lengths_s: list[float] = []  # of the requests' audio
 
     @contextmanager
     def place(self, samples: FloatArray) -> Iterator[None]:
         """Count a request for the block; raises `TranscriberBusyError` if the queue is full."""
-        length_s = duration_s(samples)
-        is_too_long = self._count > 0 and self._sound_s + length_s > WAITING_MAX_S
-        if self._count >= WAITING_MAX or is_too_long:
+        waiting, length_s = self._lengths_s, duration_s(samples)
+        if len(waiting) >= WAITING_MAX or (waiting and sum(waiting) + length_s > WAITING_MAX_S):
             raise errors.TranscriberBusyError()
-        self._count += 1
-        self._sound_s += length_s
+        waiting.append(length_s)
         try:
             yield
         finally:
-            self._count -= 1
-            self._sound_s -= length_s
+            waiting.remove(length_s)
 
 
 class WhisperTranscriber:
@@ -138,8 +134,6 @@ class ModelTranscriber:
             async with self._turn:
                 sound = await asyncio.to_thread(encode_wire_audio, samples)
                 reply = await self._open_view().respond(_question(sound, length_s, options))
-        if not reply.success:
-            raise errors.TranscriptionFailedError(reply.error or "")
         text = reply.text.strip()
         passages = (Passage(0.0, length_s, text),) if text else ()
         return Transcript(text, options.language or "", passages)
@@ -174,24 +168,26 @@ async def transcribe_or_error(
     pcm: bytes,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     limit_s: float = LIVE_LIMIT_S,
-) -> Transcript | OmniError:
-    """Transcribe one segment of a live conversation; errors are returned, not raised.
+) -> tuple[Transcript, OmniError | None]:
+    """Transcribe one segment of a live conversation; raises nothing.
 
-    `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, or after `limit_s`, the
-    result is an error.
+    `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, after `limit_s`, or if it
+    fails, the transcript is empty and the error says why.
     """
-    if transcriber is None:
-        return errors.NotAvailableError("This server has no transcriber (transcription.by).")
+    problem: OmniError
     try:
+        if transcriber is None:
+            raise errors.NotAvailableError("This server has no transcriber (transcription.by).")
         async with asyncio.timeout(limit_s):
-            return await transcriber.transcribe(from_pcm(pcm), options)
+            return await transcriber.transcribe(from_pcm(pcm), options), None
     except TimeoutError:
-        return errors.TranscriptionFailedError("The transcription took too long.")
+        problem = errors.TranscriptionFailedError("The transcription took too long.")
     except OmniError as error:
-        return error
+        problem = error
     except Exception:  # the model may fail in any way
         logger.exception("a transcription failed")
-        return errors.TranscriptionFailedError()
+        problem = errors.TranscriptionFailedError()
+    return Transcript("", "", ()), problem
 
 
 def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:

@@ -43,9 +43,13 @@ class ChatHandler(SessionHandler[ChatMode]):
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
             case effects.Prefill(ChatSocketRequest() as request):
-                await self._prefill(request, emit)
+                view = await self._open()
+                work = view.feed_request(without_paths(request.to_request()))
+                await self._feed(view, work, len(request.messages), emit)
             case effects.Generate(ChatSocketRequest() as request):
-                await self._generate(request, emit)
+                view = self._opened
+                end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
+                await emit(turn_done(view, end))
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
@@ -59,16 +63,6 @@ class ChatHandler(SessionHandler[ChatMode]):
             raise WorkCancelledError
         self._view = view = runtime.backend.open_chat(self._threads)
         return view
-
-    async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
-        view = await self._open()
-        work = view.feed_request(without_paths(request.to_request()))
-        await self._feed(view, work, len(request.messages), emit)
-
-    async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
-        view = self._opened
-        end = await self._reply(view, view.reply(in_pieces=request.streaming), emit)
-        await emit(turn_done(view, end))
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
@@ -131,7 +125,8 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if message.clear_kv_cache:
             await self.free_view()
         if self._conversation is None:
-            self._use(self._recall(message))
+            self._conversation = found = self._recall(message)
+            self._view = None if found is None else found.view
             await self._runtime.evict_surplus()
         conversation = self._conversation
         if conversation is not None and is_first:
@@ -140,20 +135,14 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
-        store = self._runtime.store
-        if not message.clear_kv_cache:
-            if message.expect_hash:
-                found = store.take(message.expect_hash)
-                if found is not None and found is not self._latest:
-                    found.view.use_threads(self._threads)
-                return found
-            if self._latest is not None:
-                return self._latest if store.take_back(self._latest) else None
-        return Conversation(self._runtime.backend.open_streaming(self._threads))
-
-    def _use(self, conversation: Conversation | None) -> None:
-        self._conversation = conversation
-        self._view = None if conversation is None else conversation.view
+        latest = self._latest
+        wanted = message.expect_hash or (latest.history_hash if latest else None)
+        if message.clear_kv_cache or not wanted:
+            return Conversation(self._runtime.backend.open_streaming(self._threads))
+        found = self._runtime.store.take(wanted)
+        if found is not None and found is not latest:
+            found.view.use_threads(self._threads)
+        return found
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
         conversation = self._conversation
@@ -184,16 +173,13 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             history_hash = await self._threads.run(conversation.settle)
             conversation.view.clear_rollback_point()
             if history_hash and conversation.view.kv_cache_length:
-                self._latest = conversation
-                self._use(None)
+                self._latest, self._conversation, self._view = conversation, None, None
                 others = len(runtime.slots.owners) - 1
                 await runtime.free_all(runtime.store.keep(conversation, others))
             else:
                 self._latest = None
                 await self.free_view()
-        if self._lease is not None:
-            self._lease.give_back()
-            self._lease = None
+        runtime.slots.give_back(self._owner)
 
     async def free_view(self) -> None:
         self._conversation = None
@@ -220,8 +206,6 @@ def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
 
 
 class HalfDuplexHandler(SessionHandler[StreamingMode]):
-    """Carries out the effects of `/ws/half_duplex`."""
-
     turn_effects = (effects.Generate,)
     _detector: TurnDetector | None = None
     _transcribes = False
@@ -235,7 +219,8 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
                     self._in_background(self._transcribe(segment, emit, turn_index))
                 await self._answer(segment, emit)
             case effects.Rollback():
-                await self._roll_back()
+                if self._view is not None:
+                    await self._call(self._view.roll_back())
             case _:
                 raise AssertionError(f"{effect} does not belong to this protocol")
 
@@ -280,7 +265,3 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
         await emit(turn_done(view, end, fed))
-
-    async def _roll_back(self) -> None:
-        if self._view is not None:
-            await self._call(self._view.roll_back())

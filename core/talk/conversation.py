@@ -156,8 +156,6 @@ Turn = tuple[FloatArray, tuple[Image.Image, ...], float]
 
 @dataclass(frozen=True)
 class TalkInput:
-    """Decoded input of one conversation."""
-
     sound: FloatArray  # [T] at 16 kHz
     frames: tuple[Image.Image, ...]  # one RGB picture per second; may be shorter than the sound
     voice: FloatArray | None  # [T] at 16 kHz, to speak with; None takes the checkpoint's own
@@ -173,9 +171,6 @@ class TalkInput:
         padded = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
         padded[: len(piece)] = piece
         return padded, list(self.frames[index : index + 1])
-
-    def whole(self) -> Iterator[Turn]:
-        yield self.sound, self.frames, self.duration_s
 
     def segments(self) -> Iterator[Turn]:
         """Split the audio into segments of speech, each with the picture shown at its end."""
@@ -248,7 +243,8 @@ class Conversation:
         if mode == "duplex":
             return self._duplex()
         given = self.given
-        return self._by_turns(given.segments() if mode == "half_duplex" else given.whole())
+        whole = (given.sound, given.frames, given.duration_s)
+        return self._by_turns(given.segments() if mode == "half_duplex" else [whole])
 
     def _duplex(self) -> Iterator[Row]:
         view = self.processor.set_duplex_mode()
@@ -302,18 +298,11 @@ class Conversation:
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
         run_inline(view.begin(content, voice=voice, config=config))
         for index, turn in enumerate(turns):
-            yield self._turn(view, index, *turn)
+            yield self._turn(view, index, turn)
         view.cleanup()
 
-    def _turn(
-        self,
-        view: HalfDuplexView,
-        index: int,
-        sound: FloatArray,
-        frames: Sequence[Image.Image],
-        ended_at_s: float,
-    ) -> Row:
-        start_s = time.perf_counter()
+    def _turn(self, view: HalfDuplexView, index: int, turn: Turn) -> Row:
+        (sound, frames, ended_at_s), start_s = turn, time.perf_counter()
         run_inline(view.feed_segment(sound, frames))
         read_s = time.perf_counter() - start_s
         text, samples, starts_at_s = "", 0, None

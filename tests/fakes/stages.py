@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from config import Settings
 from core.endpointing import SpeechStarted
@@ -27,7 +27,7 @@ from tests.fakes.awaits import Awaits
 from tests.fakes.clock import settle, timers_left
 from tests.fakes.scenes import audio
 from tests.fakes.serving import QUIET, FakeHandler, FakeSocket
-from tests.fakes.virtual_time import VirtualTimeLoop
+from tests.fakes.virtual_time import in_virtual_time
 
 NAMES = SessionIds("id_1", "rec_1")
 SOUND = audio(100)
@@ -78,6 +78,16 @@ class Stage:
         await self.say("prepare")
         assert self.socket.types == ["prepared"]
 
+    @classmethod
+    async def prepared(cls, machine: Any = None) -> Stage:
+        stage = cls(machine)
+        await stage.prepare()
+        return stage
+
+    async def stop(self) -> None:
+        await self.say("stop")
+        await self.end()
+
     async def end(self) -> None:
         """Wait in virtual time until it has ended, then check it."""
         assert self.task is not None
@@ -103,15 +113,6 @@ class Stage:
         terminal = [name for name in self.socket.types if name in TERMINAL]
         assert len(terminal) <= 1
         assert not terminal or self.socket.types[-1] in TERMINAL
-
-
-Result = TypeVar("Result")
-
-
-def run(test: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a test on a separate loop, in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(test())
 
 
 # --- three whole conversations ---
@@ -173,6 +174,7 @@ CONVERSATIONS: dict[str, tuple[Callable[[], Any], SocketKind, Any]] = {
 }
 
 
+@in_virtual_time
 async def converse(
     name: str, at: int | None = None, act: Callable[[Stage], None] | None = None
 ) -> tuple[Stage, Awaits]:

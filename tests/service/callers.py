@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,13 @@ class Caller:
         offer = await self.hear("session_resumable")
         self.session_id, self.token = offer["session_id"], offer["resume_token"]
 
+    @classmethod
+    async def prepared(cls, stage: Stage, path: str) -> Caller:
+        caller = cls(stage, path)
+        await caller.open()
+        await prepare(caller)
+        return caller
+
     def cut(self) -> None:
         assert self.socket is not None
         self.socket.transport.abort()
@@ -84,6 +91,10 @@ class Caller:
                 self.heard.append(json.loads(await self.socket.recv()))
                 if self.heard[-1]["type"] in kinds:
                     return self.heard[-1]
+
+    async def stop(self) -> None:
+        await self.say("stop")
+        await self.end()
 
     async def end(self) -> int | None:
         """Wait for the close; return its code."""
@@ -163,15 +174,3 @@ async def staged(
         await until(lambda: not worker.sessions._live, "a session is left at the worker")
     finally:
         await stage.stop()
-
-
-def run(
-    worker: RunningWorker, folder: Path, test: Callable[[Stage], Awaitable[None]], **sections: Any
-) -> None:
-    """Run a test with a gateway before the worker."""
-
-    async def play() -> None:
-        async with staged(worker, folder, **sections) as stage:
-            await test(stage)
-
-    asyncio.run(play())

@@ -12,7 +12,7 @@ from core.processors import UnifiedProcessor
 from core.processors.backend import RealBackend
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import LlmForward
-from tests.service.workers import SECOND, SILENCE, Client, Message, Talk, speech, wire
+from tests.service.workers import SILENCE, Client, Message, Talk, spoken
 
 GREEDY = {"do_sample": False, "max_new_tokens": 24}
 UNITS = 6
@@ -58,8 +58,7 @@ async def turn(
 ) -> Message:
     """Run one greedy turn on a separate socket."""
     async with client.talk("streaming", session_id) as talk:
-        await talk.say("prefill", messages=messages, **fields)
-        fed = await talk.hear()
+        fed = await talk.ask("prefill", messages=messages, **fields)
         assert fed["type"] == "prefill_done", fed
         await talk.say("generate", **GREEDY)
         done = (await talk.hear_until("done"))[-1]
@@ -68,7 +67,7 @@ async def turn(
 
 async def say_something(talk: Talk, second: int) -> list[Message]:
     """Send a second of speech, then silence, and receive the answer."""
-    await talk.say("audio_chunk", audio=wire(speech()[second * SECOND : (second + 1) * SECOND]))
+    await talk.say("audio_chunk", audio=spoken(second))
     await talk.say("audio_chunk", audio=SILENCE)
     return await talk.hear_until("turn_done")
 
@@ -83,9 +82,6 @@ async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) 
         for index in range(UNITS):
             if gate is not None:
                 await gate.wait()
-            second = speech()[index * SECOND : (index + 1) * SECOND]
-            await talk.say("audio_chunk", audio=wire(second))
-            results.append(await talk.hear())
-        await talk.say("stop")
-        await talk.hear_all()
+            results.append(await talk.ask("audio_chunk", audio=spoken(index)))
+        await talk.stop()
     return results

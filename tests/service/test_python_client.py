@@ -18,8 +18,9 @@ import minicpmo_live
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from minicpmo_live import AsyncClient, Client, ConnectionLostError, LiveError, ServerError
 from tests.fakes.gateway_stage import HOST, Stage, settings_for
-from tests.service.callers import GRACE_S, restarted, run
+from tests.service.callers import GRACE_S, restarted, staged
 from tests.service.workers import RunningWorker, jpeg, running_worker, speech
+from tests.system.loops import in_loop
 
 SECOND = np.zeros(16_000, np.float32)
 
@@ -55,8 +56,9 @@ def cut(call: Any) -> None:
     call._link._socket.transport.abort()
 
 
-def test_a_recording_is_played_and_answered(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_recording_is_played_and_answered(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         picture = base64.b64decode(jpeg(64, 64))
         async with client_of(stage).duplex(with_pictures=True, prefix_system_prompt="Hi") as call:
             events = [event async for event in call.play(speech(), [picture], rest_s=2)]
@@ -69,11 +71,10 @@ def test_a_recording_is_played_and_answered(worker: RunningWorker, tmp_path: Pat
         assert all(len(result.samples) == len(result.audio_data) * 3 // 16 for result in spoken)
         assert np.asarray(spoken[0].samples).dtype == np.float32
 
-    run(worker, tmp_path, test)
 
-
-def test_a_call_goes_on_where_its_socket_broke(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_call_goes_on_where_its_socket_broke(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).duplex() as call:
             kinds, steps = [], []
             async for event in call.play(np.tile(SECOND, 4), rest_s=0):
@@ -85,11 +86,10 @@ def test_a_call_goes_on_where_its_socket_broke(worker: RunningWorker, tmp_path: 
         assert steps == list(range(len(steps))) and len(steps) >= 3
         assert kinds.index("connection_lost") < kinds.index("session_resumed")
 
-    run(worker, tmp_path, test)
 
-
-def test_a_call_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_call_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).duplex() as call:
             await call.send_audio(SECOND)
             await until_type(call, "result")
@@ -103,11 +103,10 @@ def test_a_call_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> N
                 await call.stop()
                 await until_type(call, "stopped")
 
-    run(worker, tmp_path, test)
 
-
-def test_the_place_in_the_queue_is_told(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_the_place_in_the_queue_is_told(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).duplex() as first, client_of(stage).half_duplex() as second:
             await first.send_audio(SECOND)
             queued = await until_type(second, "queued")
@@ -120,11 +119,10 @@ def test_the_place_in_the_queue_is_told(worker: RunningWorker, tmp_path: Path) -
             assert await second.send_audio(SECOND)  # waits until the session is ready
             await until_type(second, "prepared")
 
-    run(worker, tmp_path, test)
 
-
-def test_a_turn_is_answered(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_turn_is_answered(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         settings: Any = {"config": {"vad": {"min_silence_duration_ms": 100}}}
         async with client_of(stage).half_duplex(**settings) as call:
             events = [event async for event in call.play(speech())]
@@ -133,11 +131,10 @@ def test_a_turn_is_answered(worker: RunningWorker, tmp_path: Path) -> None:
         assert "".join(chunk.text_delta or "" for chunk in chunks) == events[-1].text
         assert events[-1].token_stats.generated_tokens > 0
 
-    run(worker, tmp_path, test)
 
-
-def test_a_chat_keeps_its_history(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_chat_keeps_its_history(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).chat(max_new_tokens=8, generate_audio=False) as chat:
             first: list[Any] = [event async for event in chat.ask("What is seven plus five?")]
             assert [event.type for event in first[:2]] == ["queue_done", "prefill_done"]
@@ -150,11 +147,12 @@ def test_a_chat_keeps_its_history(worker: RunningWorker, tmp_path: Path) -> None
             assert [type(event) for event in again][-1] is minicpmo_live.events.Done
             assert len(chat.messages) == 4
 
-    run(worker, tmp_path, test)
 
-
-def test_a_question_keeps_its_place_in_the_queue(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_question_keeps_its_place_in_the_queue(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).duplex() as first, client_of(stage).chat() as chat:
             await first.send_audio(SECOND)
             events = chat.ask("Hello?")
@@ -169,11 +167,12 @@ def test_a_question_keeps_its_place_in_the_queue(worker: RunningWorker, tmp_path
                 await until_type(behind, "queue_done")
             assert len(chat.messages) == 2
 
-    run(worker, tmp_path, test)
 
-
-def test_a_question_whose_answer_is_cut_is_lost(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_question_whose_answer_is_cut_is_lost(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async with staged(worker, tmp_path) as stage:
         async with client_of(stage).chat() as chat:
             events = chat.ask("Hello?")
             await until_type(events, "chunk")
@@ -182,10 +181,9 @@ def test_a_question_whose_answer_is_cut_is_lost(worker: RunningWorker, tmp_path:
                 await until_type(events, "done")
             assert not chat.messages
 
-    run(worker, tmp_path, test)
 
-
-def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
+@in_loop
+async def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
     def talk(url: str) -> list[str]:
         with Client(url).duplex() as call:
             kinds: list[str] = [event.type for event in call.play(SECOND, rest_s=0)]
@@ -199,15 +197,14 @@ def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
         assert "minicpmo_live" not in {thread.name for thread in threading.enumerate()}
         return kinds
 
-    async def test(stage: Stage) -> None:
+    async with staged(worker, tmp_path) as stage:
         kinds = await asyncio.to_thread(talk, f"http://{HOST}:{stage.port}")
         assert kinds == ["queue_done", "prepared", "result", "stopped", "done"]
 
-    run(worker, tmp_path, test)
 
-
-def test_a_refusal_has_its_code(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_refusal_has_its_code(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
         config: Any = {"chunk_ms": 7}
         async with client_of(stage).duplex(config=config) as call:
             with pytest.raises(ServerError, match="chunk_ms") as refused:
@@ -217,11 +214,10 @@ def test_a_refusal_has_its_code(worker: RunningWorker, tmp_path: Path) -> None:
             with pytest.raises(LiveError, match="before it was ready"):
                 await call.send_audio(SECOND)
 
-    run(worker, tmp_path, test)
 
-
-def test_a_session_that_nobody_keeps_is_lost(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_a_session_that_nobody_keeps_is_lost(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path, limits={"resume_grace_s": 0}) as stage:
         async with client_of(stage).duplex() as call:
             await call.send_audio(SECOND)
             cut(call)
@@ -229,24 +225,20 @@ def test_a_session_that_nobody_keeps_is_lost(worker: RunningWorker, tmp_path: Pa
                 async for _ in call:
                     pass
 
-    run(worker, tmp_path, test, limits={"resume_grace_s": 0})
 
-
-def test_a_closed_connection_has_its_reason_and_a_session_is_used_once() -> None:
+@in_loop
+async def test_a_closed_connection_has_its_reason_and_a_session_is_used_once() -> None:
     async def refuse(socket: ServerConnection) -> None:
         await socket.close(1008, "ended_by_admin")
 
-    async def test() -> None:
-        async with serve(refuse, HOST, 0) as server:
-            port = next(iter(server.sockets)).getsockname()[1]
-            call = AsyncClient(f"http://{HOST}:{port}").duplex()
-            async with call:
-                with pytest.raises(ConnectionLostError, match="with 1008: ended_by_admin"):
-                    await anext(call)
-            with pytest.raises(LiveError, match="used once"):
-                await call.__aenter__()
-
-    asyncio.run(test())
+    async with serve(refuse, HOST, 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        call = AsyncClient(f"http://{HOST}:{port}").duplex()
+        async with call:
+            with pytest.raises(ConnectionLostError, match="with 1008: ended_by_admin"):
+                await anext(call)
+        with pytest.raises(LiveError, match="used once"):
+            await call.__aenter__()
 
 
 @pytest.mark.parametrize("url", ["localhost:8006", "ftp://localhost", "http://"])

@@ -21,9 +21,10 @@ from tests.service.callers import (
     duplex_unit,
     prepare,
     restarted,
-    run,
+    staged,
 )
-from tests.service.workers import RunningWorker, running_worker, speech, wire
+from tests.service.workers import RunningWorker, running_worker, spoken
+from tests.system.loops import in_loop
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +35,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
         yield running
 
 
-def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        before = worker.runtime.slots.total_leases
-        caller = Caller(stage, "/ws/duplex/adx_resume")
-        await caller.open()
-        await prepare(caller)
+@in_loop
+async def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
+        before = worker.runtime.slots.total_grants
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_resume")
         for _ in range(3):
             await duplex_unit(caller)
             caller.cut()
@@ -47,23 +47,20 @@ def test_full_duplex_resumes_where_it_broke(worker: RunningWorker, tmp_path: Pat
             await duplex_unit(caller)
         caller.check_whole()
         assert len(caller.of("result")) == 6
-        assert worker.runtime.slots.total_leases == before + 1
+        assert worker.runtime.slots.total_grants == before + 1
         assert stage.gateway.live.all()[0].worker_id == "worker_0"
         await caller.say("stop")
         await caller.hear("stopped")
         assert await caller.end() == 1000
 
-    run(worker, tmp_path, test)
 
-
-def test_a_reply_is_complete_although_the_socket_breaks(
+@in_loop
+async def test_a_reply_is_complete_although_the_socket_breaks(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
     async def reply(stage: Stage, name: str, break_after: int | None) -> str:
-        caller = Caller(stage, f"/ws/half_duplex/{name}")
-        await caller.open()
-        await prepare(caller)
-        for sound in (SILENCE, wire(speech()[16_000:32_000]), SILENCE):
+        caller = await Caller.prepared(stage, f"/ws/half_duplex/{name}")
+        for sound in (SILENCE, spoken(1), SILENCE):
             await caller.say("audio_chunk", audio_base64=sound)
         await caller.hear("generating")  # what was said has arrived
         if break_after is not None:
@@ -73,25 +70,21 @@ def test_a_reply_is_complete_although_the_socket_breaks(
             await caller.come_back()
         await caller.hear("turn_done")
         caller.check_whole()
-        await caller.say("stop")
-        await caller.end()
+        await caller.stop()
         return "".join(message["text_delta"] or "" for message in caller.of("chunk"))
 
-    async def test(stage: Stage) -> None:
+    async with staged(worker, tmp_path) as stage:
         whole = await reply(stage, "hdx_whole", None)
         assert whole
         for count in range(3):
             assert await reply(stage, f"hdx_{count}", count) == whole
 
-    run(worker, tmp_path, test)
 
-
-def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        before = worker.runtime.slots.total_leases
-        caller = Caller(stage, "/ws/duplex/adx_restart")
-        await caller.open()
-        await prepare(caller)
+@in_loop
+async def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
+        before = worker.runtime.slots.total_grants
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_restart")
         await duplex_unit(caller)
         async with restarted(stage) as after:
             caller.stage = after
@@ -106,9 +99,7 @@ def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -
             await caller.say("stop")
             await caller.hear("stopped")
             assert await caller.end() == 1000
-        assert worker.runtime.slots.total_leases == before + 1
-
-    run(worker, tmp_path, test)
+        assert worker.runtime.slots.total_grants == before + 1
 
 
 @pytest.mark.parametrize(
@@ -120,7 +111,8 @@ def test_a_session_survives_the_gateway(worker: RunningWorker, tmp_path: Path) -
     ids=str,
 )
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_only_the_owner_resumes_a_session(
+@in_loop
+async def test_only_the_owner_resumes_a_session(
     worker: RunningWorker, tmp_path: Path, changed: Raw, is_restarted: bool
 ) -> None:
     async def refuse(stage: Stage, caller: Caller) -> None:
@@ -129,63 +121,49 @@ def test_only_the_owner_resumes_a_session(
         assert error["code"] == "session_expired"
         assert await stranger.end() == 1008
 
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_stranger")
-        await caller.open()
-        await prepare(caller)
+    async with staged(worker, tmp_path) as stage:
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_stranger")
         if is_restarted:
             async with restarted(stage) as after:
                 caller.stage = after
                 await refuse(after, caller)
                 await caller.come_back()
-                await caller.say("stop")
-                await caller.end()
+                await caller.stop()
             return
         caller.cut()
         await refuse(stage, caller)
         await caller.come_back()
         await duplex_unit(caller)
-        await caller.say("stop")
-        await caller.end()
-
-    run(worker, tmp_path, test)
+        await caller.stop()
 
 
-def test_the_later_of_two_sockets_wins(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_twice")
-        await caller.open()
-        await prepare(caller)
+@in_loop
+async def test_the_later_of_two_sockets_wins(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_twice")
         first, closed = caller.socket, Caller(stage, caller.path, socket=caller.socket)
         await caller.come_back()
         assert caller.socket is not first
         assert await closed.end() == 4001
         await duplex_unit(caller)
         caller.check_whole()
-        await caller.say("stop")
-        await caller.end()
-
-    run(worker, tmp_path, test)
+        await caller.stop()
 
 
-def test_a_client_that_closes_is_not_awaited(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_goodbye")
-        await caller.open()
-        await prepare(caller)
+@in_loop
+async def test_a_client_that_closes_is_not_awaited(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_goodbye")
         assert caller.socket is not None
         await caller.socket.close()  # 1000
         await until(lambda: not worker.sessions._live)
         assert (await caller.come_back())["code"] == "session_expired"
 
-    run(worker, tmp_path, test)
 
-
-def test_a_position_in_the_queue_is_retained(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        first = Caller(stage, "/ws/duplex/adx_first")
-        await first.open()
-        await prepare(first)
+@in_loop
+async def test_a_position_in_the_queue_is_retained(worker: RunningWorker, tmp_path: Path) -> None:
+    async with staged(worker, tmp_path) as stage:
+        first = await Caller.prepared(stage, "/ws/duplex/adx_first")
         second, third = (Caller(stage, f"/ws/duplex/adx_{name}") for name in ("second", "third"))
         for caller in (second, third):
             await caller.open()
@@ -195,8 +173,7 @@ def test_a_position_in_the_queue_is_retained(worker: RunningWorker, tmp_path: Pa
         assert (await second.hear("queued", "queue_update"))["position"] == 1
         assert stage.gateway.pool.queue_length == 2
         second.cut()  # away when its turn comes
-        await first.say("stop")
-        await first.end()
+        await first.stop()
         await until(lambda: stage.gateway.pool.queue_length == 1)
         await second.dial(f"resume_token={second.token}&last_seq=0")
         await second.hear("queue_done", "session_resumed")  # so it has to prepare
@@ -205,16 +182,14 @@ def test_a_position_in_the_queue_is_retained(worker: RunningWorker, tmp_path: Pa
         await duplex_unit(second)
         second.check_whole()
         for caller in (second, third):
-            await caller.say("stop")
-            await caller.end()
-
-    run(worker, tmp_path, test)
+            await caller.stop()
 
 
-def test_without_a_grace_time_a_lost_clients_session_ends(
+@in_loop
+async def test_without_a_grace_time_a_lost_clients_session_ends(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
-    async def test(stage: Stage) -> None:
+    async with staged(worker, tmp_path, limits={"resume_grace_s": 0}) as stage:
         caller = Caller(stage, "/ws/duplex/adx_never")
         await caller.dial("resumable=1")
         await prepare(caller)
@@ -222,59 +197,51 @@ def test_without_a_grace_time_a_lost_clients_session_ends(
         caller.cut()
         await stage.check_quiet()
 
-    run(worker, tmp_path, test, limits={"resume_grace_s": 0})
 
-
-def test_an_unknown_sequence_number_ends_the_session(worker: RunningWorker, tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_future")
-        await caller.open()
-        await prepare(caller)
+@in_loop
+async def test_an_unknown_sequence_number_ends_the_session(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async with staged(worker, tmp_path) as stage:
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_future")
         caller.cut()
         assert (await caller.come_back(last_seq=999))["code"] == "session_expired"
         assert await caller.end() == 1008
 
-    run(worker, tmp_path, test)
 
-
-def test_a_session_that_is_not_resumed_ends(tmp_path: Path) -> None:
+@in_loop
+async def test_a_session_that_is_not_resumed_ends(tmp_path: Path) -> None:
     limits = {"resume_grace_s": 0.05}
 
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_expired")
-        await caller.open()
-        await prepare(caller)
-        caller.cut()
-        await stage.check_quiet()
-        await until(lambda: not hasty.sessions._live)
-        assert (await caller.come_back())["code"] == "session_expired"
-
     with running_worker(settings_for(tmp_path / "worker", limits=limits), FakeBackend) as hasty:
-        run(hasty, tmp_path / "gateway", test, limits=limits)
+        async with staged(hasty, tmp_path / "gateway", limits=limits) as stage:
+            caller = await Caller.prepared(stage, "/ws/duplex/adx_expired")
+            caller.cut()
+            await stage.check_quiet()
+            await until(lambda: not hasty.sessions._live)
+            assert (await caller.come_back())["code"] == "session_expired"
 
 
-def test_a_worker_that_shuts_down_does_not_wait_for_a_lost_client(tmp_path: Path) -> None:
+@in_loop
+async def test_a_worker_that_shuts_down_does_not_wait_for_a_lost_client(tmp_path: Path) -> None:
     settings = settings_for(
         tmp_path / "worker", limits={"resume_grace_s": 60}, service={"drain_timeout_s": 60}
     )
 
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_away")
-        await caller.open()
-        await prepare(caller)
-        caller.cut()
-        [live] = leaving.sessions._live.values()
-        await until(lambda: live.resumable is not None and live.resumable.is_away)
-        leaving.begin_drain()
-        await until(lambda: not leaving.sessions._live)
-
     with running_worker(settings, FakeBackend) as leaving:
-        run(leaving, tmp_path / "gateway", test)
+        async with staged(leaving, tmp_path / "gateway") as stage:
+            caller = await Caller.prepared(stage, "/ws/duplex/adx_away")
+            caller.cut()
+            [live] = leaving.sessions._live.values()
+            await until(lambda: live.resumable is not None and live.resumable.is_away)
+            leaving.begin_drain()
+            await until(lambda: not leaving.sessions._live)
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/live/sessions"])
-def test_openai_sessions_resume(worker: RunningWorker, tmp_path: Path, path: str) -> None:
-    async def test(stage: Stage) -> None:
+@in_loop
+async def test_openai_sessions_resume(worker: RunningWorker, tmp_path: Path, path: str) -> None:
+    async with staged(worker, tmp_path) as stage:
         caller = Caller(stage, path)
         await caller.open()
         if path == "/v1/realtime":
@@ -296,16 +263,13 @@ def test_openai_sessions_resume(worker: RunningWorker, tmp_path: Path, path: str
         assert caller.socket is not None
         await caller.socket.close()
 
-    run(worker, tmp_path, test)
 
-
-def test_a_session_survives_a_gateway_that_is_stopped(
+@in_loop
+async def test_a_session_survives_a_gateway_that_is_stopped(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, "/ws/duplex/adx_drain")
-        await caller.open()
-        await prepare(caller)
+    async with staged(worker, tmp_path) as stage:
+        caller = await Caller.prepared(stage, "/ws/duplex/adx_drain")
         await stage.stop_gateway()
         assert await caller.end() == 1001
         assert caller.heard[-1]["code"] == "shutting_down"
@@ -314,14 +278,12 @@ def test_a_session_survives_a_gateway_that_is_stopped(
             assert (await caller.come_back())["lost_messages"] == 0
             await duplex_unit(caller)
             caller.check_whole()
-            await caller.say("stop")
-            await caller.end()
-
-    run(worker, tmp_path, test)
+            await caller.stop()
 
 
 @pytest.mark.parametrize("path", ["/ws/duplex/adx_over", "/v1/live/sessions"])
-def test_a_session_that_ends_while_detached_frees_its_slot(
+@in_loop
+async def test_a_session_that_ends_while_detached_frees_its_slot(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "RETAINED_CHECK_S", 0.05)
@@ -337,16 +299,14 @@ def test_a_session_that_ends_while_detached_frees_its_slot(
             await caller.say("session.start", session={"model": "gpt-live-1"})
             await caller.hear("session.started")
 
-    async def test(stage: Stage) -> None:
-        caller = Caller(stage, path)
-        await begin(caller)
-        caller.cut()
-        await until(lambda: not brief.runtime.slots.owners)
-        await until(lambda: idle_count(stage.gateway.pool) == 1)
-        after = Caller(stage, f"{path}_2" if path.startswith("/ws") else path)
-        await begin(after)
-        assert after.socket is not None
-        await after.socket.close()
-
     with running_worker(settings, lambda: FakeBackend(FakeTimes(unit_ms=5))) as brief:
-        run(brief, tmp_path / "gateway", test)
+        async with staged(brief, tmp_path / "gateway") as stage:
+            caller = Caller(stage, path)
+            await begin(caller)
+            caller.cut()
+            await until(lambda: not brief.runtime.slots.owners)
+            await until(lambda: idle_count(stage.gateway.pool) == 1)
+            after = Caller(stage, f"{path}_2" if path.startswith("/ws") else path)
+            await begin(after)
+            assert after.socket is not None
+            await after.socket.close()

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import model_backend
-from tests.service.workers import SECOND, settings_for, speech, wire
+from tests.service.workers import settings_for, spoken
 from tests.source_tree import ROOT
 from worker import create_app
 
@@ -102,9 +102,7 @@ def trace_units(folder: Path) -> Trace:
             assert talk.receive_json()["type"] == "prepared"
             trace.is_on = True
             for second in range(UNITS):
-                start = second % 8 * SECOND
-                sound = wire(speech()[start : start + SECOND])
-                talk.send_json({"type": "audio_chunk", "audio": sound})
+                talk.send_json({"type": "audio_chunk", "audio": spoken(second % 8)})
                 result = talk.receive_json()
                 assert result["type"] == "result", result
                 listened.add(result["is_listen"])

@@ -22,10 +22,8 @@ from core.serving.runtime import DETECTION_THREADS, SPARE_THREADS
 from core.serving.server import SOCKET_LIMIT_BYTES
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
-    SECOND,
     SILENCE,
     Client,
-    DeadClient,
     Message,
     RunningWorker,
     Talk,
@@ -33,9 +31,10 @@ from tests.service.workers import (
     open_files,
     running_worker,
     settings_for,
-    speech,
-    wire,
+    soon,
+    spoken,
 )
+from tests.system.loops import in_loop
 
 USER = {"role": "user", "content": "Hello"}
 WORK_BEGINS_S = 0.02  # if it has not begun by then, the test is still right
@@ -85,7 +84,7 @@ IMPATIENT = {"type": "prepare", "config": {"vad": {"min_silence_duration_ms": 10
 SPOKEN = (
     (IMPATIENT, "prepared"),
     (CHUNK, None),
-    ({"type": "audio_chunk", "audio": wire(speech()[SECOND : 2 * SECOND])}, None),
+    ({"type": "audio_chunk", "audio": spoken(1)}, None),
     (CHUNK, "generating"),
 )
 
@@ -261,21 +260,22 @@ def test_every_phase_ends_once(bench: Bench, name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("name", by_default(["duplex active"], list(PHASES)))
-def test_half_open(impatient_bench: Bench, name: str) -> None:
+@in_loop
+async def test_half_open(impatient_bench: Bench, name: str) -> None:
     """The client disappears without closing, and answers no ping."""
     bench, phase = impatient_bench, PHASES[name]
-
-    async def scenario() -> None:
-        bench.backend.times = phase.times
-        dead = await DeadClient.open(bench.worker.port, f"/ws/{phase.kind}?session_id=dead")
+    bench.backend.times = phase.times
+    client = Client(bench.worker.port)
+    async with client.talk(phase.kind) as talk:
         for message, _ in phase.steps:
-            await dead.say(message)
+            await talk.say(None, **message)
             await asyncio.sleep(WORK_BEGINS_S)
-        frames = await dead.wait_closed()
-        assert b'"type":"error"' not in frames, "it was let go for something else"
-        await Client(bench.worker.port).idle()
-
-    asyncio.run(scenario())
+        talk.socket.transport.pause_reading()
+        await soon("it is let go", lambda: not bench.worker.sessions._live)
+        talk.socket.transport.resume_reading()
+        types = [message["type"] for message in await talk.hear_all()]
+        assert "error" not in types, "it was let go for something else"
+    await client.idle()
 
 
 def test_invalid_audio_ends_a_session_with_its_code(bench: Bench) -> None:
@@ -307,43 +307,36 @@ def test_audio_during_a_pause_is_dropped_with_one_warning(bench: Bench) -> None:
             await talk.socket.send(json.dumps(message))
         warning = await talk.hear()
         assert warning["type"] == "warning"
-        await talk.say("resume")
-        assert (await talk.hear())["type"] == "resumed"
+        assert (await talk.ask("resume"))["type"] == "resumed"
         await talk.socket.send(json.dumps(CHUNK))
         assert (await talk.hear())["type"] == "result"
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
 
     assert words(run(bench, PHASES["duplex paused"], leave))[-2:] == ["stopped", "closed"]
 
 
-def test_the_same_id_twice_is_refused_while_the_first_lives(
+@in_loop
+async def test_the_same_id_twice_is_refused_while_the_first_lives(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.serving.session_server.CLAIM_WAIT_S", 0.05)
-
-    async def scenario() -> None:
-        client = Client(bench.worker.port)
-        bench.backend.times = QUICK
-        async with client.talk("streaming", "twin") as first:
-            async with client.talk("streaming", "twin") as second:
-                [error] = await second.hear_all()
-                assert error["code"] == "session_in_use" and second.close_code == 1008
-            await first.say("close")
-            await first.hear_all()
-        await client.idle()
-        async with client.talk("streaming", "twin") as again:
-            await again.say("close")
-            assert await again.hear_all() == []
-
-    asyncio.run(scenario())
+    client = Client(bench.worker.port)
+    bench.backend.times = QUICK
+    async with client.talk("streaming", "twin") as first:
+        async with client.talk("streaming", "twin") as second:
+            [error] = await second.hear_all()
+            assert error["code"] == "session_in_use" and second.close_code == 1008
+        await first.say("close")
+        await first.hear_all()
+    await client.idle()
+    async with client.talk("streaming", "twin") as again:
+        await again.say("close")
+        assert await again.hear_all() == []
 
 
-def test_ids_are_checked(bench: Bench) -> None:
-    async def scenario() -> None:
-        for bad in ("a" * 65, "a%20b", "a.b", "%2E%2E"):
-            async with Client(bench.worker.port).talk("duplex", bad) as talk:
-                [error] = await talk.hear_all()
-                assert error["code"] == "invalid_session_id" and talk.close_code == 1008
-
-    asyncio.run(scenario())
+@in_loop
+async def test_ids_are_checked(bench: Bench) -> None:
+    for bad in ("a" * 65, "a%20b", "a.b", "%2E%2E"):
+        async with Client(bench.worker.port).talk("duplex", bad) as talk:
+            [error] = await talk.hear_all()
+            assert error["code"] == "invalid_session_id" and talk.close_code == 1008

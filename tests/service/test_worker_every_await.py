@@ -12,7 +12,6 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.fakes.awaits import Awaits
 from tests.pairing import by_default
 from tests.service.workers import (
-    SECOND,
     SILENCE,
     Client,
     RunningWorker,
@@ -21,8 +20,7 @@ from tests.service.workers import (
     jpeg,
     running_worker,
     settings_for,
-    speech,
-    wire,
+    spoken,
 )
 
 PICTURE = jpeg(40, 30)
@@ -32,8 +30,7 @@ Conversation = Callable[[Talk], Awaitable[None]]
 
 
 async def stream(talk: Talk) -> None:
-    await talk.say("prefill", messages=[USER], clear_kv_cache=True)
-    await talk.hear()
+    await talk.ask("prefill", messages=[USER], clear_kv_cache=True)
     await talk.say("generate", max_new_tokens=2, generate_audio=False)
     await talk.hear_until("done")
     await talk.say("close")
@@ -48,7 +45,7 @@ async def take_turns(talk: Talk) -> None:
     }
     await talk.say("prepare", config=config)
     await talk.hear_until("prepared")
-    for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND]), SILENCE):
+    for sound in (SILENCE, spoken(1), SILENCE):
         await talk.say("audio_chunk", audio=sound)
     await talk.hear_until("turn_done")
     await talk.say("stop")

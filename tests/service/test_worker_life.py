@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 
@@ -25,9 +25,23 @@ from tests.service.workers import (
     settings_for,
     soon,
 )
+from tests.system.loops import in_loop
 
 USER = {"role": "user", "content": "Hello"}
 STEPS = "loading by steps"
+
+
+@pytest.fixture
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningWorker]:
+    """A worker of its own for each test."""
+    with running_worker(settings_for(tmp_path, **request.param), FakeBackend) as running:
+        yield running
+
+
+def configured(**sections: dict[str, object]) -> pytest.MarkDecorator:
+    """Return the mark of a test whose worker has these sections of settings."""
+    return pytest.mark.parametrize("worker", [sections], indirect=True)
+
 
 # Loading
 
@@ -106,118 +120,104 @@ def test_a_loading_worker_reports_progress_and_denies_sessions(tmp_path: Path) -
 # The end
 
 
-def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as talk, client.talk("streaming") as between_turns:
-            await talk.prepared()
-            worker.begin_drain()
-            [told] = await between_turns.hear_all()
-            assert told["type"] == "error" and between_turns.close_code == 1001
-            assert "shutting down" in await client.denied("duplex", "shutting_down")
-            assert (await client.health())["is_draining"] is True
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
-        eventually("the program ends", lambda: not worker._thread.is_alive())
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 20})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
-
-
-def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        async with Client(worker.port).talk("duplex", "adx_end") as talk:
-            prepared = await talk.prepared()
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            worker.begin_drain()
-            [told] = await talk.hear_all()
-            assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
-        eventually("the program ends", lambda: not worker._thread.is_alive())
-        folder = tmp_path / "sessions" / prepared["recording_session_id"]
-        kept = json.loads((folder / "recording.json").read_text(encoding="utf8"))
-        assert len(kept["chunks"]) == 1, "recordings are complete when the program has ended"
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 0.1})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
-
-
-def test_a_second_stop_ends_the_sessions_that_are_waited_for(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared()
-            worker.begin_drain()
-            eventually("it waits", lambda: worker.runtime.is_draining)
-            worker.begin_drain()
-            [told] = await talk.hear_all()
-            assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
-        eventually("the program ends", lambda: not worker._thread.is_alive())
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 2 * LIMIT_S})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
-
-
-def test_a_session_that_waits_for_a_slot_does_not_begin_once_the_worker_drains(
-    tmp_path: Path,
+@configured(service={"drain_timeout_s": 20})
+@in_loop
+async def test_running_sessions_end_by_themselves_before_the_program_does(
+    worker: RunningWorker,
 ) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as first, client.talk("duplex") as second:
-            await first.prepared()
-            await second.say("prepare")
-            eventually("it waits", lambda: worker.runtime.slots._queue)
-            worker.begin_drain()
-            eventually("it drains", lambda: worker.runtime.is_draining)
-            await first.say("stop")
-            [told] = await second.hear_all()
-            assert (told["code"], second.close_code) == ("shutting_down", 1001)
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 20})
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(slots, "BUSY_WAIT_S", LIMIT_S)
-        with running_worker(settings, FakeBackend) as worker:
-            asyncio.run(scenario(worker))
+    client = Client(worker.port)
+    async with client.talk("duplex") as talk, client.talk("streaming") as between_turns:
+        await talk.prepared()
+        worker.begin_drain()
+        [told] = await between_turns.hear_all()
+        assert told["type"] == "error" and between_turns.close_code == 1001
+        assert "shutting down" in await client.denied("duplex", "shutting_down")
+        assert (await client.health())["is_draining"] is True
+        assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+        assert [each["type"] for each in await talk.stop()] == ["stopped"]
+    eventually("the program ends", lambda: not worker._thread.is_alive())
 
 
-def test_configured_limits_hold_over_http_too(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        spoken = {"role": "user", "content": [{"type": "audio", "data": SILENCE}]}
-        answer = await Client(worker.port).post("/chat", {"messages": [spoken]})
-        assert answer.status_code == 413
-        assert answer.json() == {
-            "detail": "data: the audio is longer than 0.5 s.",
-            "code": "bad_audio",
-        }
+@configured(service={"drain_timeout_s": 0.1})
+@in_loop
+async def test_a_session_that_does_not_end_is_ended(worker: RunningWorker, tmp_path: Path) -> None:
+    async with Client(worker.port).talk("duplex", "adx_end") as talk:
+        prepared = await talk.prepared()
+        assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+        worker.begin_drain()
+        [told] = await talk.hear_all()
+        assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
+    eventually("the program ends", lambda: not worker._thread.is_alive())
+    folder = tmp_path / "sessions" / prepared["recording_session_id"]
+    kept = json.loads((folder / "recording.json").read_text(encoding="utf8"))
+    assert len(kept["chunks"]) == 1, "recordings are complete when the program has ended"
 
-    settings = settings_for(tmp_path, limits={"chat_audio_max_s": 0.5})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
+
+@configured(service={"drain_timeout_s": 2 * LIMIT_S})
+@in_loop
+async def test_a_second_stop_ends_the_sessions_that_are_waited_for(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared()
+        worker.begin_drain()
+        eventually("it waits", lambda: worker.runtime.is_draining)
+        worker.begin_drain()
+        [told] = await talk.hear_all()
+        assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
+    eventually("the program ends", lambda: not worker._thread.is_alive())
+
+
+@configured(service={"drain_timeout_s": 20})
+@in_loop
+async def test_a_session_that_waits_for_a_slot_does_not_begin_once_the_worker_drains(
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "BUSY_WAIT_S", LIMIT_S)
+    client = Client(worker.port)
+    async with client.talk("duplex") as first, client.talk("duplex") as second:
+        await first.prepared()
+        await second.say("prepare")
+        eventually("it waits", lambda: worker.runtime.slots._queue)
+        worker.begin_drain()
+        eventually("it drains", lambda: worker.runtime.is_draining)
+        await first.say("stop")
+        [told] = await second.hear_all()
+        assert (told["code"], second.close_code) == ("shutting_down", 1001)
+
+
+@configured(limits={"chat_audio_max_s": 0.5})
+@in_loop
+async def test_configured_limits_hold_over_http_too(worker: RunningWorker) -> None:
+    spoken = {"role": "user", "content": [{"type": "audio", "data": SILENCE}]}
+    answer = await Client(worker.port).post("/chat", {"messages": [spoken]})
+    assert answer.status_code == 413
+    assert answer.json() == {
+        "detail": "data: the audio is longer than 0.5 s.",
+        "code": "bad_audio",
+    }
+
+
+@configured(half_duplex={"timeout_s": 33})
+@in_loop
+async def test_half_duplex_defaults_come_from_the_configuration(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("half_duplex") as talk:
+        assert (await talk.prepared())["timeout_s"] == 33
 
 
 # The secret
 
 
-def test_only_clients_with_the_secret_are_admitted(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, security={"worker_secret": "open sesame"})
-
-    async def scenario(port: int) -> None:
-        stranger, friend = Client(port), Client(port, {"X-Worker-Secret": "open sesame"})
-        assert (await stranger.health())["status"] == "healthy"
-        assert (await stranger.post("/clear_cache")).status_code == 401
-        assert (await friend.post("/clear_cache")).status_code == 200
-        with pytest.raises(Exception, match="403"):
-            async with stranger.talk("duplex"):
-                pass
-        async with friend.talk("duplex") as talk:
-            await talk.prepared()
-
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker.port))
+@configured(security={"worker_secret": "open sesame"})
+@in_loop
+async def test_only_clients_with_the_secret_are_admitted(worker: RunningWorker) -> None:
+    stranger, friend = Client(worker.port), Client(worker.port, {"X-Worker-Secret": "open sesame"})
+    assert (await stranger.health())["status"] == "healthy"
+    assert (await stranger.post("/clear_cache")).status_code == 401
+    assert (await friend.post("/clear_cache")).status_code == 200
+    with pytest.raises(Exception, match="403"):
+        async with stranger.talk("duplex"):
+            pass
+    async with friend.talk("duplex") as talk:
+        await talk.prepared()
 
 
 def test_a_session_that_the_gateway_asks_not_to_record_leaves_no_file(tmp_path: Path) -> None:

@@ -35,8 +35,10 @@ from tests.service.workers import (
     soon,
     sound_of,
     speech,
+    spoken,
     wire,
 )
+from tests.system.loops import in_loop
 
 SYSTEM = {"role": "system", "content": "You are nice."}
 USER = {"role": "user", "content": "Hello there"}
@@ -84,210 +86,183 @@ def failing(backend: RealBackend) -> Iterator[Failing]:
     executor._handlers[LlmForward] = usual
 
 
-def test_a_stopped_reply_can_be_continued_from_the_cache(
+@in_loop
+async def test_a_stopped_reply_can_be_continued_from_the_cache(
     worker: RunningWorker, failing: Failing
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("streaming") as talk:
-            await talk.say("prefill", messages=[SYSTEM, USER], clear_kv_cache=True)
-            await talk.hear()
-            failing.delay_s = 0.005
-            await talk.say("generate", generate_audio=False, **GREEDY)
-            heard = [await talk.hear()]
-            await talk.say("stop")
-            heard += await talk.hear_until("done")
-        done = heard[-1]
-        told = "".join(each["text_delta"] or "" for each in heard[:-1])
-        assert done["stopped"] and done["text"] == told
-        await client.idle()
-        kept = await client.get("/cache_info")
-        hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
-        said = {"role": "assistant", "content": told}
-        full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
-        assert hit["text"] == full["text"]
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    async with client.talk("streaming") as talk:
+        await talk.ask("prefill", messages=[SYSTEM, USER], clear_kv_cache=True)
+        failing.delay_s = 0.005
+        heard = [await talk.ask("generate", generate_audio=False, **GREEDY)]
+        await talk.say("stop")
+        heard += await talk.hear_until("done")
+    done = heard[-1]
+    told = "".join(each["text_delta"] or "" for each in heard[:-1])
+    assert done["stopped"] and done["text"] == told
+    await client.idle()
+    kept = await client.get("/cache_info")
+    hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
+    said = {"role": "assistant", "content": told}
+    full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
+    assert hit["text"] == full["text"]
 
 
 @pytest.mark.parametrize("passes", [0, 5], ids=["prefill", "reply"])
-def test_a_failed_turn_leaves_the_turns_before_it_usable(
+@in_loop
+async def test_a_failed_turn_leaves_the_turns_before_it_usable(
     worker: RunningWorker, failing: Failing, passes: int
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        first = await turn(client, [SYSTEM, USER], clear_kv_cache=True)
-        await client.idle()
-        kept = (await client.get("/cache_info"))["cached_hash"]
-        async with client.talk("streaming") as talk:
-            failing.passes_until_failure = passes
-            await talk.say("prefill", messages=[MORE], expect_hash=kept)
-            heard = await talk.hear_until("prefill_done", "error")
-            if passes:
-                await talk.say("generate", **GREEDY)
-            heard += await talk.hear_all()
-            error = heard[-1]
-            assert error["type"] == "error" and error["code"] == "generation_failed"
-            assert "hiccups" not in error["message"] and talk.close_code == 1011
-        assert failing.failures == 1
-        await client.idle()
-        assert (await client.get("/cache_info"))["cached_hash"] == kept
-        hit = await turn(client, [MORE], expect_hash=kept)
-        assert hit["fed"]["cached_tokens"] == first["stats"]["total_tokens"]
-        said = {"role": "assistant", "content": first["text"]}
-        full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
-        assert hit["text"] == full["text"]
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    first = await turn(client, [SYSTEM, USER], clear_kv_cache=True)
+    await client.idle()
+    kept = (await client.get("/cache_info"))["cached_hash"]
+    async with client.talk("streaming") as talk:
+        failing.passes_until_failure = passes
+        await talk.say("prefill", messages=[MORE], expect_hash=kept)
+        heard = await talk.hear_until("prefill_done", "error")
+        if passes:
+            await talk.say("generate", **GREEDY)
+        heard += await talk.hear_all()
+        error = heard[-1]
+        assert error["type"] == "error" and error["code"] == "generation_failed"
+        assert "hiccups" not in error["message"] and talk.close_code == 1011
+    assert failing.failures == 1
+    await client.idle()
+    assert (await client.get("/cache_info"))["cached_hash"] == kept
+    hit = await turn(client, [MORE], expect_hash=kept)
+    assert hit["fed"]["cached_tokens"] == first["stats"]["total_tokens"]
+    said = {"role": "assistant", "content": first["text"]}
+    full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
+    assert hit["text"] == full["text"]
 
 
-def test_half_duplex_continues_after_a_failed_turn(worker: RunningWorker, failing: Failing) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("half_duplex") as talk:
-            vad, generation = {"min_silence_duration_ms": 100}, {"max_new_tokens": 20}
-            await talk.prepared(config={"vad": vad, "generation": generation})
-            await talk.say("audio_chunk", audio=SILENCE)
-            first = (await say_something(talk, 1))[-1]
-            failing.passes_until_failure = 3
-            broken = await say_something(talk, 2)
-            warnings = [each for each in broken if each["type"] == "warning"]
-            assert [each["code"] for each in warnings] == ["generation_failed"]
-            assert broken[-1]["interrupted"] and broken[-1]["turn_index"] == 1
-            after = (await say_something(talk, 3))[-1]
-            assert after["token_stats"]["cached_tokens"] == first["kv_cache_length"]
-            assert not after["interrupted"] and after["turn_index"] == 2
-            await talk.say("stop")
-            assert (await talk.hear_all())[-1]["type"] == "stopped"
-
-    asyncio.run(scenario())
-
-
-def test_a_text_only_reply_has_no_audio(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("half_duplex") as talk:
-            config = {
-                "vad": {"min_silence_duration_ms": 100},
-                "generation": {"max_new_tokens": 12, "temperature": 0},
-                "tts": {"enabled": False},
-            }
-            await talk.prepared(config=config)
-            await talk.say("audio_chunk", audio=SILENCE)
-            heard = await say_something(talk, 1)
-            chunks = [each for each in heard if each["type"] == "chunk"]
-            assert chunks and all(each["audio_data"] is None for each in chunks)
-            assert heard[-1]["text"]
-
-    asyncio.run(scenario())
-
-
-def test_concurrent_sessions_get_the_replies_of_separate_ones(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        alone = await listen_and_speak(client)
-        gate = asyncio.Barrier(2)  # unit by unit, at the same moment
-        both = await asyncio.gather(listen_and_speak(client, gate), listen_and_speak(client, gate))
-        assert any(not each["is_listen"] for each in alone), "somebody has to speak"
-        for results in both:
-            for one, other in zip(alone, results, strict=True):
-                same = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "step")
-                assert [one[name] for name in same] == [other[name] for name in same]
-                if one["audio_data"]:
-                    expected, got = sound_of(one["audio_data"]), sound_of(other["audio_data"])
-                    np.testing.assert_allclose(got, expected, atol=1e-4)
-
-    asyncio.run(scenario())
-
-
-def test_a_failing_session_does_not_disturb_another(
+@in_loop
+async def test_half_duplex_continues_after_a_failed_turn(
     worker: RunningWorker, failing: Failing
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as one, client.talk("duplex") as two:
-            for talk in (one, two):
-                await talk.prepared(config=DUPLEX)
-            failing.passes_until_failure = 0
-            await one.say("audio_chunk", audio=SILENCE)
-            error = (await one.hear_all())[-1]
-            assert error["type"] == "error" and one.close_code == 1011
-            await two.say("audio_chunk", audio=SILENCE)
-            assert (await two.hear())["type"] == "result"
-            await two.say("stop")
-            await two.hear_all()
+    async with Client(worker.port).talk("half_duplex") as talk:
+        vad, generation = {"min_silence_duration_ms": 100}, {"max_new_tokens": 20}
+        await talk.prepared(config={"vad": vad, "generation": generation})
+        await talk.say("audio_chunk", audio=SILENCE)
+        first = (await say_something(talk, 1))[-1]
+        failing.passes_until_failure = 3
+        broken = await say_something(talk, 2)
+        warnings = [each for each in broken if each["type"] == "warning"]
+        assert [each["code"] for each in warnings] == ["generation_failed"]
+        assert broken[-1]["interrupted"] and broken[-1]["turn_index"] == 1
+        after = (await say_something(talk, 3))[-1]
+        assert after["token_stats"]["cached_tokens"] == first["kv_cache_length"]
+        assert not after["interrupted"] and after["turn_index"] == 2
+        assert (await talk.stop())[-1]["type"] == "stopped"
 
-    asyncio.run(scenario())
+
+@in_loop
+async def test_a_text_only_reply_has_no_audio(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("half_duplex") as talk:
+        config = {
+            "vad": {"min_silence_duration_ms": 100},
+            "generation": {"max_new_tokens": 12, "temperature": 0},
+            "tts": {"enabled": False},
+        }
+        await talk.prepared(config=config)
+        await talk.say("audio_chunk", audio=SILENCE)
+        heard = await say_something(talk, 1)
+        chunks = [each for each in heard if each["type"] == "chunk"]
+        assert chunks and all(each["audio_data"] is None for each in chunks)
+        assert heard[-1]["text"]
 
 
-def test_a_broken_pass_is_repeated_for_each_session_alone(
+@in_loop
+async def test_concurrent_sessions_get_the_replies_of_separate_ones(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    alone = await listen_and_speak(client)
+    gate = asyncio.Barrier(2)  # unit by unit, at the same moment
+    both = await asyncio.gather(listen_and_speak(client, gate), listen_and_speak(client, gate))
+    assert any(not each["is_listen"] for each in alone), "somebody has to speak"
+    for results in both:
+        for one, other in zip(alone, results, strict=True):
+            same = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "step")
+            assert [one[name] for name in same] == [other[name] for name in same]
+            if one["audio_data"]:
+                expected, got = sound_of(one["audio_data"]), sound_of(other["audio_data"])
+                np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+@in_loop
+async def test_a_failing_session_does_not_disturb_another(
+    worker: RunningWorker, failing: Failing
+) -> None:
+    client = Client(worker.port)
+    async with client.talk("duplex") as one, client.talk("duplex") as two:
+        for talk in (one, two):
+            await talk.prepared(config=DUPLEX)
+        failing.passes_until_failure = 0
+        await one.say("audio_chunk", audio=SILENCE)
+        error = (await one.hear_all())[-1]
+        assert error["type"] == "error" and one.close_code == 1011
+        assert (await two.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+        await two.stop()
+
+
+@in_loop
+async def test_a_broken_pass_is_repeated_for_each_session_alone(
     worker: RunningWorker, backend: RealBackend, failing: Failing
 ) -> None:
     """A conversation that breaks a pass does not disturb the others."""
+    client = Client(worker.port)
+    alone = await turn(client, [USER], clear_kv_cache=True)
+    usual, shared = failing._answer, 0
 
-    async def scenario() -> None:
-        client = Client(worker.port)
-        alone = await turn(client, [USER], clear_kv_cache=True)
-        usual, shared = failing._answer, 0
+    def refuse_company(requests: Sequence[Request]) -> list[Any]:
+        nonlocal shared
+        if len(requests) > 1:
+            shared += 1
+            raise RuntimeError("only one at a time, please")
+        return list(usual(requests))
 
-        def refuse_company(requests: Sequence[Request]) -> list[Any]:
-            nonlocal shared
-            if len(requests) > 1:
-                shared += 1
-                raise RuntimeError("only one at a time, please")
-            return list(usual(requests))
-
-        failing._answer = refuse_company
-        turns = [turn(client, [USER], f"side_{n}", clear_kv_cache=True) for n in range(2)]
-        both = await asyncio.gather(*turns)
-        assert shared and [each["text"] for each in both] == [alone["text"]] * 2
-
-    asyncio.run(scenario())
+    failing._answer = refuse_company
+    turns = [turn(client, [USER], f"side_{n}", clear_kv_cache=True) for n in range(2)]
+    both = await asyncio.gather(*turns)
+    assert shared and [each["text"] for each in both] == [alone["text"]] * 2
 
 
-def test_duplex_with_audio_pictures_speech_and_interruption(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex", "omni_1") as talk:
-            voice = speech()[: 3 * SECOND]
-            prepared = await talk.prepared(
-                prefix_system_prompt="Talk.",
-                ref_audio_base64=wire(voice),
-                tts_ref_audio_base64=wire(voice[: 2 * SECOND]),
-                config=DUPLEX,
-                max_slice_nums=2,
-            )
-            assert prepared["prompt_tokens"] > 20, "the voice sample is part of the prompt"
-            await talk.say(
-                "audio_chunk", audio=wire(voice[:SECOND]), frame_base64_list=[jpeg(80, 60)]
-            )
-            seen = await talk.hear()
-            assert seen["vision_slices"] >= 1
-            assert seen["vision_tokens"] == 64 * seen["vision_slices"]
-            assert seen["prefill_ms"] > 0 and seen["cost_all_ms"] >= seen["prefill_ms"]
-            for index in range(1, UNITS):
-                await talk.say("audio_chunk", audio=wire(speech()[index * SECOND :][:SECOND]))
-                result = await talk.hear()
-                if not result["is_listen"] and not result["end_of_turn"]:
-                    break
-            await talk.say("audio_chunk", audio=SILENCE, force_listen=True)
-            forced = await talk.hear()
-            assert forced["is_listen"] and forced["audio_data"] == "" and forced["text"] == ""
-            await talk.say("stop")
-            assert (await talk.hear_all())[-1]["type"] == "stopped"
-
-    asyncio.run(scenario())
+@in_loop
+async def test_duplex_with_audio_pictures_speech_and_interruption(worker: RunningWorker) -> None:
+    client = Client(worker.port)
+    async with client.talk("duplex", "omni_1") as talk:
+        voice = speech()[: 3 * SECOND]
+        prepared = await talk.prepared(
+            prefix_system_prompt="Talk.",
+            ref_audio_base64=wire(voice),
+            tts_ref_audio_base64=wire(voice[: 2 * SECOND]),
+            config=DUPLEX,
+            max_slice_nums=2,
+        )
+        assert prepared["prompt_tokens"] > 20, "the voice sample is part of the prompt"
+        seen = await talk.ask(
+            "audio_chunk", audio=wire(voice[:SECOND]), frame_base64_list=[jpeg(80, 60)]
+        )
+        assert seen["vision_slices"] >= 1
+        assert seen["vision_tokens"] == 64 * seen["vision_slices"]
+        assert seen["prefill_ms"] > 0 and seen["cost_all_ms"] >= seen["prefill_ms"]
+        for index in range(1, UNITS):
+            result = await talk.ask("audio_chunk", audio=spoken(index))
+            if not result["is_listen"] and not result["end_of_turn"]:
+                break
+        forced = await talk.ask("audio_chunk", audio=SILENCE, force_listen=True)
+        assert forced["is_listen"] and forced["audio_data"] == "" and forced["text"] == ""
+        assert (await talk.stop())[-1]["type"] == "stopped"
 
 
-def test_a_short_first_chunk_waits_for_the_next(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("audio_chunk", audio=wire(speech()[:4_000]))
-            short = await talk.hear()
-            assert short["is_listen"] and short["current_time"] == 250
-            await talk.say("audio_chunk", audio=wire(speech()[4_000 : 4_000 + SECOND]))
-            assert (await talk.hear())["kv_cache_length"] > short["kv_cache_length"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_short_first_chunk_waits_for_the_next(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        short = await talk.ask("audio_chunk", audio=wire(speech()[:4_000]))
+        assert short["is_listen"] and short["current_time"] == 250
+        whole = await talk.ask("audio_chunk", audio=wire(speech()[4_000 : 4_000 + SECOND]))
+        assert whole["kv_cache_length"] > short["kv_cache_length"]
 
 
 @pytest.mark.parametrize(
@@ -298,80 +273,69 @@ def test_a_short_first_chunk_waits_for_the_next(worker: RunningWorker) -> None:
         ({"ref_audio_base64": "####"}, "bad_audio"),
     ],
 )
-def test_an_invalid_prepare_is_reported_and_closes_the_session(
+@in_loop
+async def test_an_invalid_prepare_is_reported_and_closes_the_session(
     worker: RunningWorker, fields: Message, code: str
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as talk:
-            await talk.say("prepare", **fields)
-            [error] = await talk.hear_all()
-            assert error["type"] == "error" and error["code"] == code
-        await client.idle()
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    async with client.talk("duplex") as talk:
+        await talk.say("prepare", **fields)
+        [error] = await talk.hear_all()
+        assert error["type"] == "error" and error["code"] == code
+    await client.idle()
 
 
-def test_unknown_settings_are_named(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.say("prepare", config={"colour": "red"})
-            prepared, warning = await talk.hear(), await talk.hear()
-            assert warning["code"] == "bad_config" and "colour" in warning["message"]
-            assert prepared["type"] == "prepared"
-
-    asyncio.run(scenario())
+@in_loop
+async def test_unknown_settings_are_named(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.say("prepare", config={"colour": "red"})
+        prepared, warning = await talk.hear(), await talk.hear()
+        assert warning["code"] == "bad_config" and "colour" in warning["message"]
+        assert prepared["type"] == "prepared"
 
 
-def test_no_file_that_a_client_names_is_opened(worker: RunningWorker, checkpoint: Path) -> None:
-    async def scenario() -> None:
-        client, target = Client(worker.port), checkpoint / "written.wav"
-        voice = str(checkpoint / "assets" / "no_such_voice.wav")
-        tts = {"enabled": True, "ref_audio_path": voice, "output_path": str(target)}
-        asked = {"messages": [USER], "generation": {"max_new_tokens": 4}, "tts": tts}
-        assert (await client.post("/chat", asked)).status_code == 200
-        async with client.talk("duplex") as talk:
-            await talk.prepared(ref_audio_path=voice)
-        await turn(
-            client, [USER], clear_kv_cache=True, streaming={"ref_audio_path": voice}, tts=tts
-        )
-        assert not target.exists()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_no_file_that_a_client_names_is_opened(
+    worker: RunningWorker, checkpoint: Path
+) -> None:
+    client, target = Client(worker.port), checkpoint / "written.wav"
+    voice = str(checkpoint / "assets" / "no_such_voice.wav")
+    tts = {"enabled": True, "ref_audio_path": voice, "output_path": str(target)}
+    asked = {"messages": [USER], "generation": {"max_new_tokens": 4}, "tts": tts}
+    assert (await client.post("/chat", asked)).status_code == 200
+    async with client.talk("duplex") as talk:
+        await talk.prepared(ref_audio_path=voice)
+    await turn(client, [USER], clear_kv_cache=True, streaming={"ref_audio_path": voice}, tts=tts)
+    assert not target.exists()
 
 
 @pytest.mark.parametrize("in_pieces", [True, False], ids=["pieces", "whole"])
-def test_chat_speaks_with_the_voice_it_is_given(worker: RunningWorker, in_pieces: bool) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("chat") as talk:
-            tts = {"enabled": True, "ref_audio_data": wire(speech()[: 2 * SECOND])}
-            generation = {"max_new_tokens": 12, "do_sample": False}
-            await talk.say(
-                None, messages=[USER], streaming=in_pieces, tts=tts, generation=generation
-            )
-            heard = await talk.hear_all()
-            sounds = [each.get("audio_data") for each in heard]
-            assert any(sounds) and heard[-1]["type"] == "done" and heard[-1]["text"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_chat_speaks_with_the_voice_it_is_given(
+    worker: RunningWorker, in_pieces: bool
+) -> None:
+    async with Client(worker.port).talk("chat") as talk:
+        tts = {"enabled": True, "ref_audio_data": wire(speech()[: 2 * SECOND])}
+        generation = {"max_new_tokens": 12, "do_sample": False}
+        await talk.say(None, messages=[USER], streaming=in_pieces, tts=tts, generation=generation)
+        heard = await talk.hear_all()
+        sounds = [each.get("audio_data") for each in heard]
+        assert any(sounds) and heard[-1]["type"] == "done" and heard[-1]["text"]
 
 
-def test_a_chat_over_http_is_cancelled_when_its_client_disconnects(
+@in_loop
+async def test_a_chat_over_http_is_cancelled_when_its_client_disconnects(
     worker: RunningWorker, failing: Failing
 ) -> None:
     failing.delay_s = 0.02  # all of the answer would take far longer than idleness is waited for
+    client = Client(worker.port)
+    whole = {"min_new_tokens": 4_000, "max_new_tokens": 4_000, "do_sample": False}
+    asked = {"messages": [USER], "generation": whole}
+    asking = asyncio.create_task(client.post("/chat", asked))
 
-    async def scenario() -> None:
-        client = Client(worker.port)
-        whole = {"min_new_tokens": 4_000, "max_new_tokens": 4_000, "do_sample": False}
-        asked = {"messages": [USER], "generation": whole}
-        asking = asyncio.create_task(client.post("/chat", asked))
+    async def is_answering() -> bool:
+        return bool((await client.health())["worker_status"] == "busy_chat")
 
-        async def is_answering() -> bool:
-            return bool((await client.health())["worker_status"] == "busy_chat")
-
-        await soon("the answer is in the making", is_answering)
-        asking.cancel()
-        await client.idle()
-
-    asyncio.run(scenario())
+    await soon("the answer is in the making", is_answering)
+    asking.cancel()
+    await client.idle()

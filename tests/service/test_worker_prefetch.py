@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from MiniCPMO45.engine.steps import EncodeImages
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import DUPLEX, model_backend
 from tests.service.workers import (
-    SECOND,
     Client,
     Message,
     RunningWorker,
@@ -23,9 +21,9 @@ from tests.service.workers import (
     running_worker,
     settings_for,
     soon,
-    speech,
-    wire,
+    spoken,
 )
+from tests.system.loops import in_loop
 
 PICTURES = [jpeg(120 + 10 * index, 90) for index in range(4)]
 ENCODING_S = 0.3
@@ -73,10 +71,6 @@ def encoding(worker: RunningWorker, backend: RealBackend) -> Iterator[Encoding]:
     executor._handlers[EncodeImages] = usual
 
 
-def second(index: int) -> str:
-    return wire(speech()[index * SECOND : (index + 1) * SECOND])
-
-
 async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
     """Run a unit for each picture; return the answers."""
     results = []
@@ -85,57 +79,46 @@ async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
         for index, picture in enumerate(PICTURES):
             if is_ahead:
                 await talk.say("video_frame", frame=picture)
-                await talk.say("audio_chunk", audio=second(index))
+                await talk.say("audio_chunk", audio=spoken(index))
             else:
-                await talk.say("audio_chunk", audio=second(index), frame_base64_list=[picture])
+                await talk.say("audio_chunk", audio=spoken(index), frame_base64_list=[picture])
             results.append(await talk.hear())
-        await talk.say("stop")
-        await talk.hear_all()
+        await talk.stop()
     return results
 
 
-def test_prefetching_pictures_does_not_change_a_conversation(
+@in_loop
+async def test_prefetching_pictures_does_not_change_a_conversation(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        usual = await converse(client, is_ahead=False)
-        assert encoding.slices == len(PICTURES)
-        ahead = await converse(client, is_ahead=True)
-        assert encoding.slices == 2 * len(PICTURES), "each picture is encoded once"
-        for one, other in zip(usual, ahead, strict=True):
-            assert [one[name] for name in SAME] == [other[name] for name in SAME]
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    usual = await converse(client, is_ahead=False)
+    assert encoding.slices == len(PICTURES)
+    ahead = await converse(client, is_ahead=True)
+    assert encoding.slices == 2 * len(PICTURES), "each picture is encoded once"
+    for one, other in zip(usual, ahead, strict=True):
+        assert [one[name] for name in SAME] == [other[name] for name in SAME]
 
 
-def test_prefetched_pictures_cost_the_unit_nothing(
+@in_loop
+async def test_prefetched_pictures_cost_the_unit_nothing(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     encoding.delay_s = ENCODING_S
-
-    async def seen() -> bool:
-        return encoding.slices == 1
-
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("video_frame", frame=PICTURES[0])
-            await soon("the picture is seen", seen)
-            await talk.say("audio_chunk", audio=second(0))
-            ahead = await talk.hear()
-            await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
-            inside = await talk.hear()
-            assert ahead["vision_slices"] == inside["vision_slices"] == 1
-            assert inside["prefill_ms"] > 1_000 * ENCODING_S
-            assert ahead["prefill_ms"] < inside["prefill_ms"]
-            await talk.say("stop")
-            await talk.hear_all()
-
-    asyncio.run(scenario())
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.say("video_frame", frame=PICTURES[0])
+        await soon("the picture is seen", lambda: encoding.slices == 1)
+        ahead = await talk.ask("audio_chunk", audio=spoken(0))
+        inside = await talk.ask("audio_chunk", audio=spoken(1), frame_base64_list=[PICTURES[1]])
+        assert ahead["vision_slices"] == inside["vision_slices"] == 1
+        assert inside["prefill_ms"] > 1_000 * ENCODING_S
+        assert ahead["prefill_ms"] < inside["prefill_ms"]
+        await talk.stop()
 
 
-def test_units_have_priority_over_prefetches(
+@in_loop
+async def test_units_have_priority_over_prefetches(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = worker.runtime.engine
@@ -146,86 +129,59 @@ def test_units_have_priority_over_prefetches(
         due.extend(task.due_s for task in tasks if task.has_ended)
 
     monkeypatch.setattr(engine, "run_pass", watch)
-
-    async def seen() -> bool:
-        return None in due
-
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("audio_chunk", audio=second(0))
-            await talk.hear()
-            due.clear()
-            await talk.say("video_frame", frame=PICTURES[0])
-            await soon("the picture is seen", seen)
-            await talk.say("audio_chunk", audio=second(1))
-            await talk.hear()
-            await talk.say("stop")
-            await talk.hear_all()
-
-    asyncio.run(scenario())
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.ask("audio_chunk", audio=spoken(0))
+        due.clear()
+        await talk.say("video_frame", frame=PICTURES[0])
+        await soon("the picture is seen", lambda: None in due)
+        await talk.ask("audio_chunk", audio=spoken(1))
+        await talk.stop()
     assert any(each is not None for each in due), "units are due"
 
 
-def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
-            await talk.say("audio_chunk", audio=second(0))
-            warning, result = await talk.hear(), await talk.hear()
-            assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
-            assert (result["type"], result["vision_slices"]) == ("result", 0)
-            await talk.say("stop")
-            assert [message["type"] for message in await talk.hear_all()] == ["stopped"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
+        await talk.say("audio_chunk", audio=spoken(0))
+        warning, result = await talk.hear(), await talk.hear()
+        assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
+        assert (result["type"], result["vision_slices"]) == ("result", 0)
+        assert [message["type"] for message in await talk.stop()] == ["stopped"]
 
 
-def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
+@in_loop
+async def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
-    large = jpeg(900, 600)
-
-    async def scenario() -> list[int]:
-        per_unit = []
-        async with Client(worker.port).talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            for index in range(3):
-                before = encoding.slices
-
-                async def seen(at_least: int = before + 1) -> bool:
-                    return encoding.slices >= at_least
-
-                await talk.say("video_frame", frame=large)
-                await soon("the picture is seen", seen)
-                await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
-                result = await talk.hear()
-                per_unit.append(encoding.slices - before - result["vision_slices"])
-            await talk.say("stop")
-            await talk.hear_all()
-        return per_unit
-
-    assert asyncio.run(scenario()) == [1, 0, 0], "nobody knew of the first one"
+    large, per_unit = jpeg(900, 600), []
+    async with Client(worker.port).talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for index in range(3):
+            encoding.slices = 0
+            await talk.say("video_frame", frame=large)
+            await soon("the picture is seen", lambda: encoding.slices)
+            result = await talk.ask("audio_chunk", audio=spoken(index), max_slice_nums=4)
+            per_unit.append(encoding.slices - result["vision_slices"])
+        await talk.stop()
+    assert per_unit == [1, 0, 0], "nobody knew of the first one"
 
 
 @pytest.mark.parametrize("ending", ["stop", "leave"])
-def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
+@in_loop
+async def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
     worker: RunningWorker, backend: RealBackend, encoding: Encoding, ending: str
 ) -> None:
     encoding.delay_s = ENCODING_S
-
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as talk:
-            await talk.prepared(config=DUPLEX)
-            for picture in PICTURES:
-                await talk.say("video_frame", frame=picture)
-            if ending == "stop":
-                await talk.say("stop")
-                assert (await talk.hear_all())[-1]["type"] == "stopped"
-        await client.idle()
-
-    asyncio.run(scenario())
+    client = Client(worker.port)
+    async with client.talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for picture in PICTURES:
+            await talk.say("video_frame", frame=picture)
+        if ending == "stop":
+            assert (await talk.stop())[-1]["type"] == "stopped"
+    await client.idle()
     assert encoding.slices <= 1, "what waits is not looked at any more"
     assert not backend.context.model.executor.llm_store.handles

@@ -28,6 +28,7 @@ from tests.service.workers import (
     settings_for,
 )
 from tests.source_tree import ROOT
+from tests.system.loops import in_loop
 from worker import cli, fake_times, real_backend
 
 START_LIMIT_S = 600.0  # ends a test that hangs: a program that has ended is seen at once
@@ -78,9 +79,12 @@ class Program:
 
 
 @contextmanager
-def program(folder: Path, *flags: str) -> Iterator[Program]:
+def program(folder: Path, *flags: str, waits: bool = True) -> Iterator[Program]:
+    """Yield a worker, ready if it `waits`."""
     running = Program(folder, flags)
     try:
+        if waits:
+            eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
         yield running
     finally:
         if running.process.poll() is None:
@@ -88,27 +92,23 @@ def program(folder: Path, *flags: str) -> Iterator[Program]:
             running.process.wait()
 
 
-def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
-    async def scenario(running: Program) -> None:
+@in_loop
+async def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
+    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
         async with Client(running.port).talk("duplex") as talk:
             prepared = await talk.prepared()
             for _ in range(2):  # as from the kernel, when a launcher with two threads is killed
                 running.process.send_signal(signal.SIGTERM)
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == 0, running.output
         folder = tmp_path / "sessions" / prepared["recording_session_id"]
         assert len(json.loads((folder / "recording.json").read_text())["chunks"]) == 1
 
-    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
-        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
-        asyncio.run(scenario(running))
 
-
-def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
-    async def scenario(running: Program) -> None:
+@in_loop
+async def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
+    with program(tmp_path, "--backend", "fake") as running:
         async with Client(running.port).talk("half_duplex") as talk:
             await talk.prepared()
             running.process.send_signal(signal.SIGTERM)
@@ -116,60 +116,47 @@ def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
             assert talk.close_code == 1001
         assert running.wait() == 0, running.output
 
-    with program(tmp_path, "--backend", "fake") as running:
-        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
-        asyncio.run(scenario(running))
 
-
-def test_a_restart_request_ends_the_program_for_its_launcher(
+@in_loop
+async def test_a_restart_request_ends_the_program_for_its_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(running: Program) -> None:
+    monkeypatch.setenv(SUPERVISED_VARIABLE, "1")
+    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
         client = Client(running.port)
         assert running.health()["is_supervised"] is True
         async with client.talk("duplex") as talk:
             await talk.prepared()
             assert (await client.post("/restart")).json()["success"] is True
             assert (await client.post("/restart")).status_code == 503  # it does already
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+            assert [each["type"] for each in await talk.stop()] == ["stopped"]
         assert running.wait() == RESTART_EXIT_CODE, running.output
 
-    monkeypatch.setenv(SUPERVISED_VARIABLE, "1")
-    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
-        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
-        asyncio.run(scenario(running))
 
-
-def test_without_a_launcher_a_restart_is_refused(
+@in_loop
+async def test_without_a_launcher_a_restart_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
     with program(tmp_path, "--backend", "fake") as running:
-        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
         assert running.health()["is_supervised"] is False
-        answer = asyncio.run(Client(running.port).post("/restart"))
+        answer = await Client(running.port).post("/restart")
         assert answer.status_code == 409 and "not started by the launcher" in answer.text
         assert running.health()["model_loaded"] is True
 
 
-def test_without_a_model_it_serves_a_toy(tmp_path: Path) -> None:
-    async def scenario(running: Program) -> None:
-        async with Client(running.port).talk("duplex") as talk:
-            await talk.prepared()
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-
+@in_loop
+async def test_without_a_model_it_serves_a_toy(tmp_path: Path) -> None:
     with program(tmp_path, "--worker-index", "3", "--slots", "2") as running:
-        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
         assert running.health()["slots"] == 2
         model = running.health()["model"]
         assert isinstance(model, dict)
         assert (model["kind"], model["device"], model["dtype"]) == ("tiny_random", "cpu", "float32")
         assert model["is_demonstration"] is True and 0 < model["parameters"] < 100_000_000
-        asyncio.run(scenario(running))
+        async with Client(running.port).talk("duplex") as talk:
+            await talk.prepared()
+            assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 0, running.output
         assert "worker_3" in running.output and (tmp_path / "tiny" / "config.json").is_file()
@@ -187,7 +174,7 @@ def test_an_invalid_checkpoint_is_reported_by_health(tmp_path: Path) -> None:
 
 
 def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
-    with program(tmp_path, "--slots", str(SLOTS_MAX + 1)) as running:
+    with program(tmp_path, "--slots", str(SLOTS_MAX + 1), waits=False) as running:
         assert running.process.wait(START_LIMIT_S) == UNUSABLE
         assert "worker_slots" in running.output
 

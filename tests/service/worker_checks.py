@@ -30,11 +30,7 @@ def data_dir(worker: RunningWorker) -> Path:
 
 async def recording(worker: RunningWorker, recording_id: str) -> Message:
     path = data_dir(worker) / "sessions" / recording_id / "recording.json"
-
-    async def is_there() -> bool:
-        return path.is_file()
-
-    await soon(f"{path.name} is there", is_there)
+    await soon(f"{path.name} is there", path.is_file)
     loaded: Message = json.loads(path.read_text(encoding="utf8"))
     return loaded
 
@@ -48,8 +44,7 @@ async def one_turn(
 ) -> Message:
     """Run one turn on a separate socket, as the gateway does."""
     async with client.talk("streaming", session_id) as talk:
-        await talk.say("prefill", messages=messages, **fields)
-        fed = await talk.hear()
+        fed = await talk.ask("prefill", messages=messages, **fields)
         if fed["type"] != "prefill_done":
             return {"prefill": fed}
         await talk.say("generate", generate_audio=False)

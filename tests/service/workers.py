@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import secrets
-import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from config import Settings
 from core.modes import Backend
 from core.serving.runtime import WorkerRuntime
-from core.serving.server import DrainingServer, make_server
+from core.serving.server import DrainingServer
 from core.serving.session_server import SessionServer
 from tests.source_tree import ROOT
 from worker import create_app
@@ -39,7 +38,6 @@ SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
 LIMIT_S = 120.0  # ends a test that hangs
 END_LIMIT_S = 300.0  # every recording is on the disk by then, however slow that is
 LOOK_S = 0.01
-READ_BYTES = 65_536
 CHUNK_PAUSE_S = 0.02
 HALF_SECOND = 8_000  # samples at 16 kHz
 SECOND = 16_000
@@ -52,6 +50,11 @@ def speech() -> Samples:
     """Eight seconds of speech, [T] at 16 kHz."""
     samples, _ = sf.read(SPEECH, dtype="float32")
     return np.asarray(samples, dtype=np.float32)
+
+
+def spoken(second: int) -> str:
+    """A second of the speech, as an audio chunk holds it."""
+    return wire(speech()[second * SECOND : (second + 1) * SECOND])
 
 
 def wire(samples: Samples) -> str:
@@ -140,7 +143,7 @@ def running_worker(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
     )
-    server = make_server(create_app(settings, make_backend), settings, "127.0.0.1", 0)
+    server = DrainingServer(create_app(settings, make_backend), settings, "127.0.0.1", 0)
     worker = RunningWorker(server)
     try:
         if waits:
@@ -218,6 +221,11 @@ class Talk:
         told = fields if message_type is None else {"type": message_type, **fields}
         await self.socket.send(json.dumps(told))
 
+    async def ask(self, message_type: str, **fields: object) -> Message:
+        """Send a message; return the next one that comes."""
+        await self.say(message_type, **fields)
+        return await self.hear()
+
     async def hear(self) -> Message:
         async with asyncio.timeout(LIMIT_S):
             message: Message = json.loads(await self.socket.recv())
@@ -239,13 +247,17 @@ class Talk:
                 heard.append(await self.hear())
         return heard
 
+    async def stop(self) -> list[Message]:
+        """Ask for the end of the session; return everything up to it."""
+        await self.say("stop")
+        return await self.hear_all()
+
     @property
     def close_code(self) -> int | None:
         return self.socket.close_code
 
     async def prepared(self, **fields: object) -> Message:
-        await self.say("prepare", **fields)
-        message = await self.hear()
+        message = await self.ask("prepare", **fields)
         assert message["type"] == "prepared", message
         return message
 
@@ -256,50 +268,6 @@ class Talk:
             await self.say("audio_chunk", audio=wire(samples[start : start + chunk_samples]))
 
 
-class DeadClient:
-    """A client whose connection hangs after it has sent something."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def open(cls, port: int, path: str) -> DeadClient:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        key = base64.b64encode(os.urandom(16)).decode()
-        lines = [
-            f"GET {path} HTTP/1.1",
-            f"Host: 127.0.0.1:{port}",
-            "Upgrade: websocket",
-            "Connection: Upgrade",
-            f"Sec-WebSocket-Key: {key}",
-            "Sec-WebSocket-Version: 13",
-        ]
-        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert b" 101 " in head.splitlines()[0] + b" ", head
-        return cls(reader, writer)
-
-    async def say(self, message: Message) -> None:
-        """Send a message, unless the server has closed. Framing: RFC 6455, section 5.2."""
-        body, mask = json.dumps(message).encode(), os.urandom(4)
-        head = b"\x81\xff" + struct.pack("!Q", len(body))  # the long form fits any length
-        masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body))
-        self._writer.write(head + mask + masked)
-        with suppress(ConnectionError):
-            await self._writer.drain()
-
-    async def wait_closed(self) -> bytes:
-        """Return the frames that came until the server closed."""
-        frames = b""
-        async with asyncio.timeout(LIMIT_S):
-            with suppress(ConnectionError):  # it closed before it had read everything
-                while part := await self._reader.read(READ_BYTES):
-                    frames += part
-        self._writer.close()
-        return frames
-
-
 def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Poll until a condition is true; fail with its name if it never is."""
     deadline_s = time.monotonic() + limit_s
@@ -308,10 +276,10 @@ def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_
         time.sleep(LOOK_S)
 
 
-async def soon(what: str, is_true: Callable[[], Awaitable[object]]) -> None:
-    """Run `eventually` without blocking the loop."""
+async def soon(what: str, is_true: Callable[[], object]) -> None:
+    """Run `eventually` without blocking the loop; the condition may be awaited."""
     deadline_s = time.monotonic() + LIMIT_S
-    while not await is_true():
+    while not (await found if isinstance(found := is_true(), Awaitable) else found):
         assert time.monotonic() < deadline_s, f"never came true: {what}"
         await asyncio.sleep(LOOK_S)
 

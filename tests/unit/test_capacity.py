@@ -22,6 +22,7 @@ from core.serving.fake_backend import FakeBackend
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner, Slots
 from tests.fakes.virtual_time import in_virtual_time
+from tests.system.loops import in_loop
 
 LONG_S = 60.0
 
@@ -58,6 +59,10 @@ def talk(
         clock.now_s += 1.0
         for index in range(sessions):
             made.note(f"s{index}", share, has_picture=has_picture)
+
+
+def live() -> Owner:
+    return Owner("s", RequestType.AUDIO_DUPLEX)
 
 
 def observer_of(made: Capacity, session_id: str) -> MetricsObserver:
@@ -157,19 +162,17 @@ def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
     assert made.sessions([]) == 2 < capacity.FIRST
 
 
-def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
-    async def scenario() -> None:
-        backend = FakeBackend()
-        backend.unit_s_by_sessions = {1: 0.0625, 33: 1.0625}
-        runtime = WorkerRuntime(lambda: backend, 64)
-        assert runtime.slots.capacity == capacity.FIRST
-        try:
-            await runtime.load()
-            assert runtime.slots.capacity == 16
-        finally:
-            runtime.close()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
+    backend = FakeBackend()
+    backend.unit_s_by_sessions = {1: 0.0625, 33: 1.0625}
+    runtime = WorkerRuntime(lambda: backend, 64)
+    assert runtime.slots.capacity == capacity.FIRST
+    try:
+        await runtime.load()
+        assert runtime.slots.capacity == 16
+    finally:
+        runtime.close()
 
 
 def test_units_that_take_long_leave_room_for_few() -> None:
@@ -257,7 +260,8 @@ def test_a_client_s_own_backlog_changes_nothing() -> None:
     assert learnt(wall_clock_ms=3_000.0) == learnt(wall_clock_ms=300.0)
 
 
-def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
+@in_loop
+async def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
     class Full(FakeBackend):
         room = 1.0
 
@@ -273,84 +277,73 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
             self.asked.add(threading.current_thread().name)
             return self.room
 
-    async def scenario() -> None:
-        backend = Full()
-        runtime = WorkerRuntime(lambda: backend, 4)
-        await runtime.load()
+    backend = Full()
+    runtime = WorkerRuntime(lambda: backend, 4)
+    await runtime.load()
 
-        async def room(share: float) -> None:
-            backend.room, backend.asked = share, set()
-            while not backend.asked:  # the gauge is read once the call has been answered
-                await runtime.engine.call(lambda: None)
+    async def room(share: float) -> None:
+        backend.room, backend.asked = share, set()
+        while not backend.asked:  # the gauge is read once the call has been answered
+            await runtime.engine.call(lambda: None)
 
-        try:
-            owner = Owner("s", RequestType.AUDIO_DUPLEX)
-            leases = [await runtime.slots.take(owner, 1.0) for _ in range(2)]
-            assert runtime.slots.capacity == 4
-            await room(0.1)
-            assert runtime.slots.capacity == 2, "those that are there go on"
-            with pytest.raises(WorkerBusyError):
-                await runtime.slots.take(owner, 0.01)
-            for lease in leases:
-                lease.give_back()
-            assert runtime.slots.capacity == 1, "alone, one may always try"
-            assert backend.asked == {"engine"}, "the event loop never asks the device"
-        finally:
-            runtime.close()
-
-    asyncio.run(scenario())
+    try:
+        owners = live(), live()
+        for owner in owners:
+            await runtime.slots.take(owner, 1.0)
+        assert runtime.slots.capacity == 4
+        await room(0.1)
+        assert runtime.slots.capacity == 2, "those that are there go on"
+        with pytest.raises(WorkerBusyError):
+            await runtime.slots.take(live(), 0.01)
+        for owner in owners:
+            runtime.slots.give_back(owner)
+        assert runtime.slots.capacity == 1, "alone, one may always try"
+        assert backend.asked == {"engine"}, "the event loop never asks the device"
+    finally:
+        runtime.close()
 
 
-def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "RETRY_S", 0.001)
-
-    async def scenario() -> None:
-        memory: list[str] = []
-        slots = Slots(4, lambda: 0.0, lambda: bool(memory))
-        owner = Owner("s", RequestType.AUDIO_DUPLEX)
-        await slots.take(owner, 1.0)
-        waiting = asyncio.create_task(slots.take(owner, 60.0))
-        await asyncio.sleep(0.005)
-        assert not waiting.done()
-        memory.append("freed")
-        assert (await waiting).owner is owner
-        assert len(slots.owners) == 2
-
-    asyncio.run(scenario())
+@in_virtual_time
+async def test_who_waits_begins_when_more_may_be_served() -> None:
+    memory: list[str] = []
+    made, second = Slots(4, lambda: 0.0, lambda: bool(memory)), live()
+    await made.take(live(), 1.0)
+    waiting = asyncio.create_task(made.take(second, 4.0))
+    await asyncio.sleep(3.0)
+    assert not waiting.done()
+    memory.append("freed")
+    await waiting
+    assert made.owners[1:] == [second]
 
 
-def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty at once would make the units of those that run late."""
     monkeypatch.setattr(slots, "RETRY_S", 0.001)
     clock = Clock()
-
-    async def scenario() -> None:
-        made = Slots(64, lambda: clock.now_s)
-        made.measured.expect({1: 0.0625, 33: 1.0625})
-        owner = Owner("s", RequestType.AUDIO_DUPLEX)
-        for _ in range(8):
-            await made.take(owner, 1.0)
-        clock.now_s += capacity.SETTLE_S
-        await made.take(owner, 1.0)
-        waiting = [asyncio.create_task(made.take(owner, 60.0)) for _ in range(2)]
-        for served in range(3):
-            await asyncio.sleep(0.01)
-            assert sum(task.done() for task in waiting) == served
-            clock.now_s += 1.1 * slots.START_SPACING_S
-        assert len(made.owners) == 11
-        await made.take(Owner("turn", RequestType.CHAT), 1.0)
-        await made.take(Owner("turn", RequestType.CHAT), 1.0)
-
-    asyncio.run(scenario())
+    made = Slots(64, lambda: clock.now_s)
+    made.measured.expect({1: 0.0625, 33: 1.0625})
+    for _ in range(8):
+        await made.take(live(), 1.0)
+    clock.now_s += capacity.SETTLE_S
+    await made.take(live(), 1.0)
+    waiting = [asyncio.create_task(made.take(live(), 60.0)) for _ in range(2)]
+    for served in range(3):
+        await asyncio.sleep(0.01)
+        assert sum(task.done() for task in waiting) == served
+        clock.now_s += 1.1 * slots.START_SPACING_S
+    assert len(made.owners) == 11
+    await made.take(Owner("turn", RequestType.CHAT), 1.0)
+    await made.take(Owner("turn", RequestType.CHAT), 1.0)
 
 
 @in_virtual_time
 async def test_all_who_come_at_once_start_in_time_one_after_another() -> None:
-    loop, owner = asyncio.get_running_loop(), Owner("s", RequestType.AUDIO_DUPLEX)
+    loop = asyncio.get_running_loop()
     made = Slots(64, loop.time)
     made.measured.expect({1: 0.0625, 33: 1.0625})
-    await made.take(owner)
+    await made.take(live())
     await asyncio.sleep(capacity.SETTLE_S)
     began_s = loop.time()
-    await asyncio.gather(*(made.take(owner) for _ in range(15)))  # none is refused
+    await asyncio.gather(*(made.take(live()) for _ in range(15)))  # none is refused
     assert 0.99 * 14 * slots.START_SPACING_S <= loop.time() - began_s < slots.BUSY_WAIT_S

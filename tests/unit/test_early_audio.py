@@ -62,7 +62,8 @@ async def speak(*effects: WorkEffect) -> list[Event]:
     runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)
     await runtime.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
-    handler = DuplexHandler(runtime, owner, await runtime.slots.take(owner, 1.0))
+    await runtime.slots.take(owner, 1.0)
+    handler = DuplexHandler(runtime, owner)
     emitted: list[Event] = []
 
     async def emit(event: Event) -> None:

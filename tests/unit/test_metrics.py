@@ -13,7 +13,6 @@ from core.protocols.effects import Generate, Prefill, Send
 from core.protocols.events import (
     ChunkReady,
     Disconnected,
-    FinalizeDone,
     GenerateDone,
     Opened,
     PrefillDone,
@@ -23,21 +22,14 @@ from core.protocols.events import (
 from core.schemas import streaming
 from core.schemas.chat import ChatSocketRequest
 from core.schemas.common import Message, Role, TokenStats
-from core.schemas.duplex import Prepare, Result
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.capacity import Capacity, MetricsObserver
-
-MODE = {"mode": "omni_duplex"}
 
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry(auto_describe=True)
-
-
-def result(**fields: float) -> Result:
-    return Result.model_validate({"is_listen": False, "current_time": 1000, **fields})
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -105,25 +97,6 @@ def test_gateway(registry: CollectorRegistry) -> None:
     assert value(registry, "omni_gateway_errors_total", code="queue_full") == 1
     request = {"method": "GET", "route": "/api/sessions/{sid}", "status": "404"}
     assert value(registry, "omni_gateway_requests_total", **request) == 1
-
-
-def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
-    observer = MetricsObserver(
-        WorkerMetrics(registry), Capacity(lambda: 0.0), "omni_duplex", "id_1"
-    )
-    first = result(
-        cost_llm_ms=250, wall_clock_ms=400, prefill_ms=90, n_tokens=4, kv_cache_length=700
-    )
-    second = result(wall_clock_ms=1200, n_tokens=2)
-    observer.observe(Received(Prepare()), [])
-    observer.observe(FinalizeDone(finalize_ms=37), [Send(first), Send(second)])
-    stage = "omni_worker_unit_stage_seconds"
-    assert value(registry, f"{stage}_sum", **MODE, stage="wall") == pytest.approx(1.6)
-    assert value(registry, f"{stage}_bucket", **MODE, stage="wall", le="1.0") == 1
-    assert value(registry, f"{stage}_sum", **MODE, stage="llm") == 0.25
-    assert value(registry, f"{stage}_sum", **MODE, stage="finalize") == 0.037
-    assert value(registry, "omni_worker_late_units_total", **MODE) == 1
-    assert value(registry, "omni_worker_generated_tokens_total", **MODE) == 6
 
 
 def test_worker_sessions_turns_and_problems(registry: CollectorRegistry) -> None:

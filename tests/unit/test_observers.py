@@ -33,11 +33,12 @@ from core.schemas.streaming import StreamingChunk
 from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.observers import Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
-from tests.fakes.stages import SOUND, Stage, run
+from tests.fakes.stages import SOUND, Stage
+from tests.fakes.virtual_time import in_virtual_time
 
 NAMES = SessionIds("id_1")
 CHUNK = AudioChunk(audio=audio(1_000))
-LISTEN = StepDone(DuplexGenerateResult(is_listen=True))
+LISTEN = StepDone(DuplexGenerateResult(is_listen=True, n_tokens=3, cost_llm_ms=125.0))
 
 
 def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> None:
@@ -57,51 +58,47 @@ def logged(stage: Stage) -> LogCapture:
     return capture
 
 
-def test_the_course_of_a_session_is_logged() -> None:
-    async def test() -> None:
-        stage = Stage()
-        capture = logged(stage)
-        stage.start()
-        await stage.say("audio_chunk", audio=SOUND)
-        await stage.say("prepare")
-        await asyncio.sleep(2.0)
-        stage.socket.say_raw("{")
-        await stage.end()
-        lines = [line for line in capture.entries if line["log_level"] != "debug"]
-        assert [line["event"] for line in lines] == [
-            "session_opened",
-            "client_warned",
-            "message_rejected",
-            "session_failed",
-            "session_closed",
-            "session_released",
-        ]
-        assert {line["session_id"] for line in lines} == {"id_1"}
-        closed = lines[4]
-        told = (closed["close_code"], closed["cause"], closed["duration_s"])
-        assert told == (1007, "rejected", 2.0)
-
-    run(test)
+@in_virtual_time
+async def test_the_course_of_a_session_is_logged() -> None:
+    stage = Stage()
+    capture = logged(stage)
+    stage.start()
+    await stage.say("audio_chunk", audio=SOUND)
+    await stage.say("prepare")
+    await asyncio.sleep(2.0)
+    stage.socket.say_raw("{")
+    await stage.end()
+    lines = [line for line in capture.entries if line["log_level"] != "debug"]
+    assert [line["event"] for line in lines] == [
+        "session_opened",
+        "client_warned",
+        "message_rejected",
+        "session_failed",
+        "session_closed",
+        "session_released",
+    ]
+    assert {line["session_id"] for line in lines} == {"id_1"}
+    closed = lines[4]
+    told = (closed["close_code"], closed["cause"], closed["duration_s"])
+    assert told == (1007, "rejected", 2.0)
 
 
 @pytest.mark.parametrize("told", ["client_gone", "engine_failed"])
-def test_disconnects_and_failures_are_logged(told: str) -> None:
+@in_virtual_time
+async def test_disconnects_and_failures_are_logged(told: str) -> None:
     def fail(effect: object) -> list[Event]:
         raise GenerationFailedError
 
-    async def test() -> None:
-        stage = Stage()
-        capture = logged(stage)
-        await stage.prepare()
-        if told == "client_gone":
-            stage.socket.drop()
-        else:
-            stage.handler.answers = fail
-            await stage.say("audio_chunk", audio=audio(1_000))
-        await stage.end()
-        assert told in [line["event"] for line in capture.entries]
-
-    run(test)
+    stage = Stage()
+    capture = logged(stage)
+    await stage.prepare()
+    if told == "client_gone":
+        stage.socket.drop()
+    else:
+        stage.handler.answers = fail
+        await stage.say("audio_chunk", audio=audio(1_000))
+    await stage.end()
+    assert told in [line["event"] for line in capture.entries]
 
 
 class Metrics(WorkerMetrics):
@@ -139,6 +136,9 @@ def test_duplex_units_are_counted() -> None:
     assert metrics.sample("problems_total", code="generation_failed", fatal="true") == 1
     assert metrics.sample("unit_stage_seconds_sum", stage="wall") == 0.5 + 1.5
     assert metrics.sample("unit_stage_seconds_count", stage="wall") == 2
+    assert metrics.sample("unit_stage_seconds_bucket", stage="wall", le="1.0") == 1
+    assert metrics.sample("unit_stage_seconds_sum", stage="llm") == 0.25
+    assert metrics.sample("generated_tokens_total") == 2 * 3
     assert metrics.sample("unit_stage_seconds_sum", stage="finalize") == 0.037
     assert metrics.sample("late_units_total") == 1
 

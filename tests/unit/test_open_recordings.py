@@ -25,6 +25,7 @@ from recording.folder import read_meta
 from recording.records import EndReason, TextInput
 from recording.recovery import recover_session
 from tests.fakes.virtual_time import in_virtual_time
+from tests.system.loops import in_loop
 from tests.unit.recordings import START, Bench, make_bench, timeline_bytes, wait_until
 
 OWNER = Owner("stm", RequestType.STREAMING, secret="0" * 32)
@@ -120,7 +121,8 @@ async def test_a_worker_killed_between_turns_loses_no_recording(
     assert (meta.end_reason, meta.problem is not None) == (expected, goes_on)
 
 
-def test_a_folder_that_cannot_be_recovered_does_not_prevent_uploads(
+@in_loop
+async def test_a_folder_that_cannot_be_recovered_does_not_prevent_uploads(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong with it: the worker starts, and other recordings reach the store."""
@@ -134,16 +136,11 @@ def test_a_folder_that_cannot_be_recovered_does_not_prevent_uploads(
         def start(self) -> None:
             self.is_started = True
 
-    async def scenario() -> None:
-        uploads: Any = Uploads()
-        recordings = Recordings(bench.data_dir, "0", bench.threads, uploader=uploads)
-        runtime = WorkerRuntime(FakeBackend, 1)
-        metrics = WorkerMetrics(new_registry(), "worker_0")
-        await SessionServer(
-            SessionBuilder(runtime, Settings(), metrics, recordings, None)
-        ).recover()
-        assert uploads.is_started
-        runtime.close()
-
     monkeypatch.setattr("core.serving.recordings.recover_all", fail)
-    asyncio.run(scenario())
+    uploads: Any = Uploads()
+    recordings = Recordings(bench.data_dir, "0", bench.threads, uploader=uploads)
+    runtime = WorkerRuntime(FakeBackend, 1)
+    metrics = WorkerMetrics(new_registry(), "worker_0")
+    await SessionServer(SessionBuilder(runtime, Settings(), metrics, recordings, None)).recover()
+    assert uploads.is_started
+    runtime.close()

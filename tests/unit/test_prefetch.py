@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,9 +29,11 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import frame_limits
 from core.serving.slots import Owner
 from tests.fakes.duplex_scenes import CHUNK
+from tests.system.loops import in_loop
+from tests.unit.test_session_handlers import soon
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
-ROUNDS, ROUND_S = 60_000, 0.002
+ROUND_S = 0.002
 
 
 def picture(side_px: int) -> str:
@@ -83,13 +85,11 @@ class Watched(FakeDuplexView):
 class WatchedBackend(FakeBackend):
     """Opens one recorded conversation."""
 
-    def __init__(self) -> None:
-        super().__init__(INSTANT)
-        self.talks: list[Watched] = []
+    talk: Watched
 
     def open_duplex(self, threads: Threads) -> Watched:
-        self.talks.append(Watched(threads))
-        return self.talks[-1]
+        self.talk = Watched(threads)
+        return self.talk
 
 
 class Bench:
@@ -101,7 +101,7 @@ class Bench:
 
     @property
     def talk(self) -> Watched:
-        return self._backend.talks[-1]
+        return self._backend.talk
 
     async def emit(self, event: Event) -> None:
         self.emitted.append(event)
@@ -130,12 +130,12 @@ class Bench:
 @asynccontextmanager
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
     """Yield a prepared handler; it holds nothing at the end."""
-    backend = WatchedBackend()
+    backend = WatchedBackend(INSTANT)
     runtime = WorkerRuntime(lambda: backend, 1)
     await runtime.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
-    lease = await runtime.slots.take(owner, 1.0)
-    handler = DuplexHandler(runtime, owner, lease, frames)
+    await runtime.slots.take(owner, 1.0)
+    handler = DuplexHandler(runtime, owner, frames)
     made = Bench(handler, backend)
     try:
         handler.expect()
@@ -148,253 +148,208 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
         runtime.close()
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    for _ in range(ROUNDS):
-        if is_true():
-            return
-        await asyncio.sleep(ROUND_S)
-    raise AssertionError("it never came true")
-
-
 def held(prefetch: PicturePrefetch) -> dict[int, Any]:
-    return prefetch._waiting | prefetch._encoded
+    return prefetch._pictures
 
 
-def test_pictures_are_compared_by_number_not_by_data() -> None:
-    async def scenario() -> None:
-        units, prefetch = UnitInput(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
+@in_loop
+async def test_pictures_are_compared_by_number_not_by_data() -> None:
+    units, prefetch = UnitInput(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
 
-        def add(inline: int, separate: int) -> None:
-            pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
-            chunk = AudioChunk.model_construct(audio=b"", frame_base64_list=pictures)
-            units.add_chunk(chunk, 0.0, is_detected=True)
-            for _ in range(separate):
-                units.add_frame(Uncompared("separate"), 0.0)
-            for effect in units.prefetch():
-                assert isinstance(effect, Prefetch)
-                prefetch.add(effect)
-                units.prefetch_plan.is_prefetching = False
+    def add(inline: int, separate: int) -> None:
+        pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
+        chunk = AudioChunk.model_construct(audio=b"", frame_base64_list=pictures)
+        units.add_chunk(chunk, 0.0, is_detected=True)
+        for _ in range(separate):
+            units.add_frame(Uncompared("separate"), 0.0)
+        for effect in units.prefetch():
+            assert isinstance(effect, Prefetch)
+            prefetch.add(effect)
+            units.prefetch_plan.is_prefetching = False
 
-        add(inline=1, separate=2)
-        add(inline=1, separate=3)
-        assert len(held(prefetch)) == 2, (
-            "those of the dropped chunk are dropped, the budget is used up"
-        )
-        _, unit = units.take(0.0)
-        assert unit is not None and len(unit.frames) == 4
-        assert await prefetch.take(unit.frames) == [None] * 4
-        assert not held(prefetch)
-
-    asyncio.run(scenario())
+    add(inline=1, separate=2)
+    add(inline=1, separate=3)
+    assert len(held(prefetch)) == 2, "those of the dropped chunk are dropped, the budget is used up"
+    _, unit = units.take(0.0)
+    assert unit is not None and len(unit.frames) == 4
+    assert await prefetch.take(unit.frames) == [None] * 4
+    assert not held(prefetch)
 
 
-def test_a_unit_uses_prefetched_pictures() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(A)
-            assert made.emitted == [Prefetched()]
-            assert await made.step(A) == [FakeEncodedPicture(1)]
-            assert made.talk.prefetched == [20]
-            assert not held(made.handler._prefetch), "a unit takes it along"
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_unit_uses_prefetched_pictures() -> None:
+    async with bench() as made:
+        await made.encode_ahead(A)
+        assert made.emitted == [Prefetched()]
+        assert await made.step(A) == [FakeEncodedPicture(1)]
+        assert made.talk.prefetched == [20]
+        assert not held(made.handler._prefetch), "a unit takes it along"
 
 
 @pytest.mark.parametrize(
     ("limit", "told"),
     [({"frame_max_side_px": 25}, "longer than 25"), ({"frame_max_bytes": 90}, "90 bytes")],
 )
-def test_configured_picture_limits_apply(limit: dict[str, int], told: str) -> None:
+@in_loop
+async def test_configured_picture_limits_apply(limit: dict[str, int], told: str) -> None:
     settings = Settings.model_validate({"limits": limit})
-
-    async def scenario() -> None:
-        async with bench(frame_limits(settings.limits)) as made:
-            await made.encode_ahead(B)
-            assert made.talk.prefetched == []
-            assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
-            problems = [each.problem for each in made.emitted if isinstance(each, EngineWarning)]
-            assert [told in problem.message for problem in problems] == [True, True]
-
-    asyncio.run(scenario())
+    async with bench(frame_limits(settings.limits)) as made:
+        await made.encode_ahead(B)
+        assert made.talk.prefetched == []
+        assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
+        problems = [each.problem for each in made.emitted if isinstance(each, EngineWarning)]
+        assert [told in problem.message for problem in problems] == [True, True]
 
 
-def test_pictures_keep_their_order_prefetched_or_not() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(B)
-            first, second = await made.step(A, B)
-            assert isinstance(first, Image.Image) and first.width == 20
-            assert second == FakeEncodedPicture(1)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_pictures_keep_their_order_prefetched_or_not() -> None:
+    async with bench() as made:
+        await made.encode_ahead(B)
+        first, second = await made.step(A, B)
+        assert isinstance(first, Image.Image) and first.width == 20
+        assert second == FakeEncodedPicture(1)
 
 
-def test_a_unit_waits_for_a_prefetch_under_way() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            made.talk.may_prefetch.clear()
-            looking = asyncio.create_task(made.encode_ahead(A))
-            await until(lambda: made.talk.prefetched == [20])
-            step = asyncio.create_task(made.step(A))
-            await asyncio.sleep(5 * ROUND_S)
-            assert not step.done() and not made.talk.got
-            made.talk.may_prefetch.set()
-            assert await step == [FakeEncodedPicture(1)]
-            await looking
-            assert made.talk.prefetched == [20], "not twice"
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_unit_waits_for_a_prefetch_under_way() -> None:
+    async with bench() as made:
+        made.talk.may_prefetch.clear()
+        looking = asyncio.create_task(made.encode_ahead(A))
+        await soon(lambda: made.talk.prefetched == [20])
+        step = asyncio.create_task(made.step(A))
+        await asyncio.sleep(5 * ROUND_S)
+        assert not step.done() and not made.talk.got
+        made.talk.may_prefetch.set()
+        assert await step == [FakeEncodedPicture(1)]
+        await looking
+        assert made.talk.prefetched == [20], "not twice"
 
 
-def test_a_unit_encodes_pictures_whose_prefetch_has_not_begun() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            effect = made.ask(A)
-            [got] = await made.step(A)
-            assert isinstance(got, Image.Image)
-            await made.handler.prefetch(effect, made.emit)
-            assert made.talk.prefetched == [], "not twice"
-            assert made.kinds == ["StepDone", "Prefetched"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_unit_encodes_pictures_whose_prefetch_has_not_begun() -> None:
+    async with bench() as made:
+        effect = made.ask(A)
+        [got] = await made.step(A)
+        assert isinstance(got, Image.Image)
+        await made.handler.prefetch(effect, made.emit)
+        assert made.talk.prefetched == [], "not twice"
+        assert made.kinds == ["StepDone", "Prefetched"]
 
 
-def test_a_unit_without_the_picture_does_not_wait_for_its_prefetch() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            made.talk.may_prefetch.clear()
-            looking = asyncio.create_task(made.encode_ahead(A))
-            await until(lambda: made.talk.prefetched == [20])
-            assert await made.step() == []
-            made.talk.may_prefetch.set()
-            await looking
-            assert await made.step(A) == [FakeEncodedPicture(1)]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_unit_without_the_picture_does_not_wait_for_its_prefetch() -> None:
+    async with bench() as made:
+        made.talk.may_prefetch.clear()
+        looking = asyncio.create_task(made.encode_ahead(A))
+        await soon(lambda: made.talk.prefetched == [20])
+        assert await made.step() == []
+        made.talk.may_prefetch.set()
+        await looking
+        assert await made.step(A) == [FakeEncodedPicture(1)]
 
 
-def test_an_undecodable_picture_is_reported_once_and_the_unit_runs() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(BROKEN, A)
-            assert made.kinds == ["Prefetched"]
-            assert await made.step(BROKEN, A) == [FakeEncodedPicture(1)]
-            assert made.kinds == ["Prefetched", "EngineWarning", "StepDone"]
-            [noticed] = [event for event in made.emitted if isinstance(event, EngineWarning)]
-            assert isinstance(noticed.problem, PictureError)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_an_undecodable_picture_is_reported_once_and_the_unit_runs() -> None:
+    async with bench() as made:
+        await made.encode_ahead(BROKEN, A)
+        assert made.kinds == ["Prefetched"]
+        assert await made.step(BROKEN, A) == [FakeEncodedPicture(1)]
+        assert made.kinds == ["Prefetched", "EngineWarning", "StepDone"]
+        [noticed] = [event for event in made.emitted if isinstance(event, EngineWarning)]
+        assert isinstance(noticed.problem, PictureError)
 
 
-def test_a_unit_with_another_slice_limit_is_given_the_picture() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(A, B)
-            [got] = await made.step(A, max_slices=4)
-            assert isinstance(got, Image.Image)
-            assert await made.step(B, max_slices=1) == [FakeEncodedPicture(1)]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_unit_with_another_slice_limit_is_given_the_picture() -> None:
+    async with bench() as made:
+        await made.encode_ahead(A, B)
+        [got] = await made.step(A, max_slices=4)
+        assert isinstance(got, Image.Image)
+        assert await made.step(B, max_slices=1) == [FakeEncodedPicture(1)]
 
 
-def test_a_change_of_the_slice_limit_wastes_one_prefetch() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(A)
-            [got] = await made.step(A, max_slices=4)
-            assert isinstance(got, Image.Image), "nobody knew"
-            await made.encode_ahead(A)
-            assert await made.step(A, max_slices=4) == [FakeEncodedPicture(4)]
-            await made.encode_ahead(A)
-            [got] = await made.step(A)
-            assert isinstance(got, Image.Image), "and back to what `prepare` said"
-            await made.encode_ahead(A)
-            assert await made.step(A) == [FakeEncodedPicture(1)]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_change_of_the_slice_limit_wastes_one_prefetch() -> None:
+    async with bench() as made:
+        await made.encode_ahead(A)
+        [got] = await made.step(A, max_slices=4)
+        assert isinstance(got, Image.Image), "nobody knew"
+        await made.encode_ahead(A)
+        assert await made.step(A, max_slices=4) == [FakeEncodedPicture(4)]
+        await made.encode_ahead(A)
+        [got] = await made.step(A)
+        assert isinstance(got, Image.Image), "and back to what `prepare` said"
+        await made.encode_ahead(A)
+        assert await made.step(A) == [FakeEncodedPicture(1)]
 
 
-def test_dropped_pictures_are_freed_encoded_or_not() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(A)
-            await made.encode_ahead(B, dropped=[A])
-            effect = made.ask(A)
-            await made.encode_ahead(dropped=[A, B])
-            await made.handler.prefetch(effect, made.emit)
-            assert not held(made.handler._prefetch)
-            assert made.talk.prefetched == [20, 30], "what was dropped in time is not encoded"
-
-    asyncio.run(scenario())
+@in_loop
+async def test_dropped_pictures_are_freed_encoded_or_not() -> None:
+    async with bench() as made:
+        await made.encode_ahead(A)
+        await made.encode_ahead(B, dropped=[A])
+        effect = made.ask(A)
+        await made.encode_ahead(dropped=[A, B])
+        await made.handler.prefetch(effect, made.emit)
+        assert not held(made.handler._prefetch)
+        assert made.talk.prefetched == [20, 30], "what was dropped in time is not encoded"
 
 
-def test_a_picture_replaces_an_earlier_one_of_the_same_number() -> None:
+@in_loop
+async def test_a_picture_replaces_an_earlier_one_of_the_same_number() -> None:
     """A Realtime session that returns to units has a new machine, which counts from 1 again."""
-
-    async def scenario() -> None:
-        async with bench() as made:
-            await made.encode_ahead(A)
-            effect = made.ask(Frame(A.number, B.data))
-            [got] = await made.step(Frame(A.number, B.data))
-            assert isinstance(got, Image.Image) and got.width == 30
-            await made.handler.prefetch(effect, made.emit)
-
-    asyncio.run(scenario())
+    async with bench() as made:
+        await made.encode_ahead(A)
+        effect = made.ask(Frame(A.number, B.data))
+        [got] = await made.step(Frame(A.number, B.data))
+        assert isinstance(got, Image.Image) and got.width == 30
+        await made.handler.prefetch(effect, made.emit)
 
 
-def test_a_prefetch_after_the_conversation_was_freed_ends_without_a_result() -> None:
+@in_loop
+async def test_a_prefetch_after_the_conversation_was_freed_ends_without_a_result() -> None:
     """A Realtime session frees it when the other engine answers."""
-
-    async def scenario() -> None:
-        async with bench() as made:
-            effect = made.ask(A)
-            await made.handler.free_view()
-            await made.handler.prefetch(effect, made.emit)
-            assert made.kinds == ["Prefetched"]
-            made.ask(dropped=[A])
-
-    asyncio.run(scenario())
+    async with bench() as made:
+        effect = made.ask(A)
+        await made.handler.free_view()
+        await made.handler.prefetch(effect, made.emit)
+        assert made.kinds == ["Prefetched"]
+        made.ask(dropped=[A])
 
 
-def test_equal_pictures_are_encoded_separately() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            again = Frame(4, A.data)
-            await made.encode_ahead(A, again)
-            assert await made.step(again) == [FakeEncodedPicture(1)]
-            assert await made.step(A) == [FakeEncodedPicture(1)]
-            assert made.talk.prefetched == [20, 20]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_equal_pictures_are_encoded_separately() -> None:
+    async with bench() as made:
+        again = Frame(4, A.data)
+        await made.encode_ahead(A, again)
+        assert await made.step(again) == [FakeEncodedPicture(1)]
+        assert await made.step(A) == [FakeEncodedPicture(1)]
+        assert made.talk.prefetched == [20, 20]
 
 
-def test_after_a_failed_prefetch_the_unit_encodes() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            made.talk.fails = True
-            await made.encode_ahead(A)
-            [got] = await made.step(A)
-            assert isinstance(got, Image.Image)
-            assert made.kinds == ["Prefetched", "StepDone"]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_after_a_failed_prefetch_the_unit_encodes() -> None:
+    async with bench() as made:
+        made.talk.fails = True
+        await made.encode_ahead(A)
+        [got] = await made.step(A)
+        assert isinstance(got, Image.Image)
+        assert made.kinds == ["Prefetched", "StepDone"]
 
 
-def test_a_cancelled_session_ends_its_prefetch_and_the_waiting_unit() -> None:
-    async def scenario() -> None:
-        async with bench() as made:
-            made.talk.may_prefetch.clear()
-            looking = asyncio.create_task(made.encode_ahead(A, B))
-            await until(lambda: made.talk.prefetched == [20])
-            made.handler.expect()
-            unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
-            step = asyncio.create_task(made.handler.perform(unit, made.emit))
-            await asyncio.sleep(ROUND_S)
-            made.handler.cancel()
-            await asyncio.gather(looking, step)
-            assert made.talk.prefetched == [20], "the next one is not begun"
-            assert sorted(made.kinds) == ["Prefetched", "StepDone"]
-            [done] = [event for event in made.emitted if isinstance(event, StepDone)]
-            assert not done.was_fed
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_cancelled_session_ends_its_prefetch_and_the_waiting_unit() -> None:
+    async with bench() as made:
+        made.talk.may_prefetch.clear()
+        looking = asyncio.create_task(made.encode_ahead(A, B))
+        await soon(lambda: made.talk.prefetched == [20])
+        made.handler.expect()
+        unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
+        step = asyncio.create_task(made.handler.perform(unit, made.emit))
+        await asyncio.sleep(ROUND_S)
+        made.handler.cancel()
+        await asyncio.gather(looking, step)
+        assert made.talk.prefetched == [20], "the next one is not begun"
+        assert sorted(made.kinds) == ["Prefetched", "StepDone"]
+        [done] = [event for event in made.emitted if isinstance(event, StepDone)]
+        assert not done.was_fed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from core.errors import CloseCode, SessionExpiredError
 from core.serving.resumable import ResumableSocket, SentMessages
 from core.serving.wire import SocketClosedError
+from tests.system.loops import in_loop
 
 GRACE_S = 60.0
 Raw = dict[str, Any]
@@ -55,46 +55,39 @@ class Peer:
         return [message["seq"] for message in self.heard if "seq" in message]
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 120))
-
-
 async def settle(rounds: int = 20) -> None:
     for _ in range(rounds):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_message_arrives_once_and_in_order(seed: int) -> None:
+@in_loop
+async def test_every_message_arrives_once_and_in_order(seed: int) -> None:
     random = Random(seed)
-
-    async def test() -> None:
-        peer = Peer(random.randrange(5))
-        socket = ResumableSocket(peer, GRACE_S)
-        reading = asyncio.create_task(socket.receive())
-        heard: list[int] = []
-        going_on: list[asyncio.Task[None]] = []
-        for count in range(60):
-            await socket.send(json.dumps({"type": "result", "n": count}))
-            if random.random() < 0.5:
-                await settle()
-            if random.random() < 0.3:  # it reconnects, whether its former socket broke or not
-                heard += peer.seqs
-                peer = Peer(random.choice([None, 0, 1, 2, 5]))
-                going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
-                await settle()
-        heard += peer.seqs
-        last = Peer()
-        going_on.append(asyncio.create_task(socket.resume(last, len(heard))))
-        await settle(200)
-        assert heard + last.seqs == list(range(1, 61))
-        last.says.put_nowait("hello")
-        assert await reading == "hello"
-        await socket.close(1000, "")
-        assert last.closed == 1000
-        await asyncio.gather(*going_on)
-
-    run(test)
+    peer = Peer(random.randrange(5))
+    socket = ResumableSocket(peer, GRACE_S)
+    reading = asyncio.create_task(socket.receive())
+    heard: list[int] = []
+    going_on: list[asyncio.Task[None]] = []
+    for count in range(60):
+        await socket.send(json.dumps({"type": "result", "n": count}))
+        if random.random() < 0.5:
+            await settle()
+        if random.random() < 0.3:  # it reconnects, whether its former socket broke or not
+            heard += peer.seqs
+            peer = Peer(random.choice([None, 0, 1, 2, 5]))
+            going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
+            await settle()
+    heard += peer.seqs
+    last = Peer()
+    going_on.append(asyncio.create_task(socket.resume(last, len(heard))))
+    await settle(200)
+    assert heard + last.seqs == list(range(1, 61))
+    last.says.put_nowait("hello")
+    assert await reading == "hello"
+    await socket.close(1000, "")
+    assert last.closed == 1000
+    await asyncio.gather(*going_on)
 
 
 class SlowPeer(Peer):
@@ -109,69 +102,62 @@ class SlowPeer(Peer):
         await super().send(text)
 
 
-def test_a_replaced_socket_is_closed_with_its_code_while_the_next_one_is_slow() -> None:
-    async def test() -> None:
-        socket, second, slow = ResumableSocket(Peer(), GRACE_S), Peer(), SlowPeer()
-        replaced = asyncio.create_task(socket.resume(second, 0))
-        await settle()
-        last = asyncio.create_task(socket.resume(slow, 0))
-        await replaced
-        assert second.closed == CloseCode.REPLACED
-        slow.may_hear.set()
-        socket.end()
-        await last
-
-    run(test)
+@in_loop
+async def test_a_replaced_socket_is_closed_with_its_code_while_the_next_one_is_slow() -> None:
+    socket, second, slow = ResumableSocket(Peer(), GRACE_S), Peer(), SlowPeer()
+    replaced = asyncio.create_task(socket.resume(second, 0))
+    await settle()
+    last = asyncio.create_task(socket.resume(slow, 0))
+    await replaced
+    assert second.closed == CloseCode.REPLACED
+    slow.may_hear.set()
+    socket.end()
+    await last
 
 
-def test_dropped_messages_are_reported() -> None:
-    async def test() -> None:
-        socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
-        for _ in range(10):
-            await socket.send(json.dumps({"text": "x" * 20}))
-        peer = Peer()
-        going_on = asyncio.create_task(socket.resume(peer, 2))
-        await settle()
-        greeting = peer.heard[0]
-        assert greeting["last_seq"] == 10
-        assert peer.seqs == list(range(3 + greeting["lost_messages"], 11))
-        assert 0 < greeting["lost_messages"] < 8
-        socket.end()
-        await going_on
-
-    run(test)
+@in_loop
+async def test_dropped_messages_are_reported() -> None:
+    socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
+    for _ in range(10):
+        await socket.send(json.dumps({"text": "x" * 20}))
+    peer = Peer()
+    going_on = asyncio.create_task(socket.resume(peer, 2))
+    await settle()
+    greeting = peer.heard[0]
+    assert greeting["last_seq"] == 10
+    assert peer.seqs == list(range(3 + greeting["lost_messages"], 11))
+    assert 0 < greeting["lost_messages"] < 8
+    socket.end()
+    await going_on
 
 
 @pytest.mark.parametrize("code", [1000, 1003, 1008, 4000])
-def test_a_normal_close_ends_the_session(code: int) -> None:
-    async def test() -> None:
-        peer = Peer()
-        socket = ResumableSocket(peer, GRACE_S)
-        peer.break_off(code)
-        with pytest.raises(SocketClosedError) as closed:
-            await socket.receive()
-        assert closed.value.code == code
-        with pytest.raises(SessionExpiredError):
-            await socket.resume(Peer(), 0)
-
-    run(test)
+@in_loop
+async def test_a_normal_close_ends_the_session(code: int) -> None:
+    peer = Peer()
+    socket = ResumableSocket(peer, GRACE_S)
+    peer.break_off(code)
+    with pytest.raises(SocketClosedError) as closed:
+        await socket.receive()
+    assert closed.value.code == code
+    with pytest.raises(SessionExpiredError):
+        await socket.resume(Peer(), 0)
 
 
-def test_a_session_expires_after_the_grace_period() -> None:
-    async def test() -> None:
-        peer = Peer()
-        socket = ResumableSocket(peer, 0.001)
-        peer.break_off()
-        with pytest.raises(SocketClosedError):
-            await socket.receive()
-        assert not socket.is_away
-        with pytest.raises(SessionExpiredError):
-            await socket.resume(Peer(), 0)
-
-    run(test)
+@in_loop
+async def test_a_session_expires_after_the_grace_period() -> None:
+    peer = Peer()
+    socket = ResumableSocket(peer, 0.001)
+    peer.break_off()
+    with pytest.raises(SocketClosedError):
+        await socket.receive()
+    assert not socket.is_away
+    with pytest.raises(SessionExpiredError):
+        await socket.resume(Peer(), 0)
 
 
-def test_ten_thousand_reconnects_leak_nothing() -> None:
+@in_loop
+async def test_ten_thousand_reconnects_leak_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()
@@ -180,22 +166,19 @@ def test_ten_thousand_reconnects_leak_nothing() -> None:
             peer.break_off()
             await going_on
 
-    async def test() -> None:
-        first = Peer()
-        socket = ResumableSocket(first, GRACE_S)
-        reading = asyncio.create_task(socket.receive())
-        await socket.send('{"type":"prepared"}')
-        first.break_off()
-        await breaks(socket, 500)
-        tasks = len(asyncio.all_tasks())
-        gc.collect()
-        before = len(gc.get_objects())
-        await breaks(socket, 10_000)
-        gc.collect()
-        assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
-        assert len(asyncio.all_tasks()) == tasks
-        socket.end()
-        with pytest.raises(SocketClosedError):
-            await reading
-
-    run(test)
+    first = Peer()
+    socket = ResumableSocket(first, GRACE_S)
+    reading = asyncio.create_task(socket.receive())
+    await socket.send('{"type":"prepared"}')
+    first.break_off()
+    await breaks(socket, 500)
+    tasks = len(asyncio.all_tasks())
+    gc.collect()
+    before = len(gc.get_objects())
+    await breaks(socket, 10_000)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
+    assert len(asyncio.all_tasks()) == tasks
+    socket.end()
+    with pytest.raises(SocketClosedError):
+        await reading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from core.telemetry import BATCH_MAX, INSTALL, WAITING_MAX, Tracing, call_ids, o
 from settings.sections import TelemetrySettings
 from tests.fakes.scenes import DUPLEX, Scene, audio
 from tests.source_tree import ROOT
+from tests.unit.test_observers import watch
 from worker import UNUSABLE, cli
 
 export = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -55,11 +55,7 @@ def spans_of(*events: tuple[Event, float], secret: str = "") -> list[Any]:
     exporter = memory.InMemorySpanExporter()
     tracing = Tracing("worker", "worker_0", exporter)
     observer = TraceObserver(tracing.call("id_1", secret), "omni_duplex", is_root=not secret)
-    scene = Scene(DuplexMachine(SessionIds("id_1")), TABLE, DUPLEX)
-    for event, after_s in events:
-        scene.tell(event, after_s)
-        observer.observe(scene.told, scene.effects)
-    asyncio.run(observer.close())
+    watch(Scene(DuplexMachine(SessionIds("id_1")), TABLE, DUPLEX), observer, *events)
     tracing.close()
     return list(exporter.get_finished_spans())
 

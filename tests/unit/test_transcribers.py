@@ -38,6 +38,7 @@ from core.transcription import (
     WhisperProcess,
 )
 from tests.source_tree import ROOT
+from tests.system.loops import in_loop
 
 SECOND = np.zeros(16_000, np.float32)
 # Answers as `core.whisper_program` does, without a model; a prompt may say how it fails.
@@ -104,19 +105,17 @@ def test_what_waits_is_bounded_and_the_newest_is_refused(monkeypatch: pytest.Mon
         pass
 
 
-def test_a_request_that_was_given_up_leaves_its_place(tmp_path: Path) -> None:
-    async def talk() -> None:
-        transcriber = WhisperTranscriber(process(tmp_path))
-        asked = [asyncio.create_task(transcriber.transcribe(SECOND)) for _ in range(4)]
-        await asyncio.sleep(0)
-        asked[3].cancel()
-        done = await asyncio.gather(*asked, return_exceptions=True)
-        assert [isinstance(each, BaseException) for each in done] == [False] * 3 + [True]
-        transcriber.close()
-        with pytest.raises(TranscriptionFailedError):
-            await transcriber.transcribe(SECOND)
-
-    asyncio.run(talk())
+@in_loop
+async def test_a_request_that_was_given_up_leaves_its_place(tmp_path: Path) -> None:
+    transcriber = WhisperTranscriber(process(tmp_path))
+    asked = [asyncio.create_task(transcriber.transcribe(SECOND)) for _ in range(4)]
+    await asyncio.sleep(0)
+    asked[3].cancel()
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(each, BaseException) for each in done] == [False] * 3 + [True]
+    transcriber.close()
+    with pytest.raises(TranscriptionFailedError):
+        await transcriber.transcribe(SECOND)
 
 
 class BrokenTranscriber(FakeTranscriber):
@@ -138,38 +137,34 @@ class SilentTranscriber(FakeTranscriber):
         raise AssertionError
 
 
-def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
-    async def talk() -> None:
-        late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
-        assert isinstance(late, TranscriptionFailedError)
-        whisper = WhisperTranscriber(process(tmp_path))
-        whisper.close()
-        broken = await transcribe_or_error(whisper, SECOND.tobytes())
-        assert isinstance(broken, TranscriptionFailedError)
-        failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
-        assert isinstance(failed, TranscriptionFailedError) and "secret" not in failed.message
-        none = await transcribe_or_error(None, SECOND.tobytes())
-        assert isinstance(none, NotAvailableError)
-
-    asyncio.run(talk())
+@in_loop
+async def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
+    _, late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
+    assert isinstance(late, TranscriptionFailedError)
+    whisper = WhisperTranscriber(process(tmp_path))
+    whisper.close()
+    _, broken = await transcribe_or_error(whisper, SECOND.tobytes())
+    assert isinstance(broken, TranscriptionFailedError)
+    _, failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
+    assert isinstance(failed, TranscriptionFailedError) and "secret" not in failed.message
+    _, none = await transcribe_or_error(None, SECOND.tobytes())
+    assert isinstance(none, NotAvailableError)
 
 
-def test_the_model_is_asked_with_its_transcription_prompt() -> None:
-    async def talk() -> None:
-        views: list[FakeChatView] = []
+@in_loop
+async def test_the_model_is_asked_with_its_transcription_prompt() -> None:
+    views: list[FakeChatView] = []
 
-        def open_view() -> FakeChatView:
-            # No session and no threads: one request at once.
-            views.append(FakeChatView(FakeTimes(), None))  # type: ignore[arg-type]
-            return views[-1]
+    def open_view() -> FakeChatView:
+        # No session and no threads: one request at once.
+        views.append(FakeChatView(FakeTimes(), None))  # type: ignore[arg-type]
+        return views[-1]
 
-        transcript = await ModelTranscriber(open_view).transcribe(SECOND, options("Names: Ada."))
-        said = views[0]._lines[0]
-        assert "transcribe the content" in said and "Names: Ada." in said and "audio" in said
-        assert transcript.text.startswith("This is a fixed answer")
-        assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)
-
-    asyncio.run(talk())
+    transcript = await ModelTranscriber(open_view).transcribe(SECOND, options("Names: Ada."))
+    said = views[0]._lines[0]
+    assert "transcribe the content" in said and "Names: Ada." in said and "audio" in said
+    assert transcript.text.startswith("This is a fixed answer")
+    assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)
 
 
 def chosen(by: str, kind: ModelKind, folder: Path) -> str | None:

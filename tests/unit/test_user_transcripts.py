@@ -21,12 +21,13 @@ from core.schemas import duplex, half_duplex, streaming
 from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.fake_backend import FakeBackend, FakeTimes, FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.serving.recording_observer import TurnRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler, StreamingHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
 from tests.fakes.live_scenes import LiveScene, append, speak
+from tests.system.loops import in_loop
 from tests.unit.test_session_handlers import QUICK
 
 SECOND = np.zeros(16_000, "<f4").tobytes()
@@ -82,9 +83,7 @@ class Bench:
         self.transcriber = Gated()
         self.emitted: list[Event] = []
         self.runtime = WorkerRuntime(
-            lambda: FakeBackend(FakeTimes() if QUICK is None else QUICK),
-            1,
-            make_transcriber=lambda backend: self.transcriber,
+            lambda: FakeBackend(QUICK), 1, make_transcriber=lambda backend: self.transcriber
         )
 
     async def emit(self, event: Event) -> None:
@@ -94,61 +93,57 @@ class Bench:
         return [event.text for event in self.emitted if isinstance(event, Transcribed)]
 
 
-def test_a_half_duplex_turn_does_not_wait_for_its_transcript() -> None:
-    async def scenario() -> None:
-        bench = Bench()
-        await bench.runtime.load()
-        owner: Any = None
-        lease: Any = None
-        handler = HalfDuplexHandler(bench.runtime, owner, lease)
-        handler._transcribes = True
-        handler._view = bench.runtime.backend.open_streaming(handler._threads)  # type: ignore[assignment]
-        handler.expect()
-        await handler.perform(Generate(SAID, turn_index=3), bench.emit)
-        assert bench.transcripts() == [], "the turn is over"
-        bench.transcriber.gate.set()
-        await asyncio.gather(*handler._transcripts)
-        assert bench.transcripts() == ["I speak for 1.0 s."]
-        [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
-        assert said.turn_index == 3
-        bench.transcriber.gate.clear()
-        handler._in_background(handler._transcribe(SAID, bench.emit))
-        await handler.release()
-        bench.transcriber.gate.set()
-        await asyncio.sleep(0)
-        assert len(bench.transcripts()) == 1, "nobody is there any more"
-        bench.runtime.close()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_half_duplex_turn_does_not_wait_for_its_transcript() -> None:
+    bench = Bench()
+    await bench.runtime.load()
+    owner: Any = None
+    handler = HalfDuplexHandler(bench.runtime, owner)
+    handler._transcribes = True
+    handler._view = bench.runtime.backend.open_streaming(handler._threads)  # type: ignore[assignment]
+    handler.expect()
+    await handler.perform(Generate(SAID, turn_index=3), bench.emit)
+    assert bench.transcripts() == [], "the turn is over"
+    bench.transcriber.gate.set()
+    await asyncio.gather(*handler._transcripts)
+    assert bench.transcripts() == ["I speak for 1.0 s."]
+    [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
+    assert said.turn_index == 3
+    bench.transcriber.gate.clear()
+    handler._in_background(handler._transcribe(SAID, bench.emit))
+    await handler.release()
+    bench.transcriber.gate.set()
+    await asyncio.sleep(0)
+    assert len(bench.transcripts()) == 1, "nobody is there any more"
+    bench.runtime.close()
 
 
-def test_the_transcript_of_a_chat_names_the_message_it_is_of() -> None:
-    async def scenario() -> None:
-        bench = Bench()
-        await bench.runtime.load()
-        owner: Any = None
-        content = [{"type": "audio", "data": CHUNK}]
-        message = streaming.WorkerPrefill.model_validate(
-            {
-                "type": "prefill",
-                "messages": [{"role": "user", "content": content}],
-                "transcribe": True,
-            }
-        )
-        handler = StreamingHandler(bench.runtime, owner)
-        handler.expect()
-        await handler.perform(Prefill(message), bench.emit)
-        bench.transcriber.gate.set()
-        await asyncio.gather(*handler._transcripts)
-        [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
-        assert said.prefill is message and said.text == "I speak for 1.0 s."
-        await handler.release()
-        bench.runtime.close()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_transcript_of_a_chat_names_the_message_it_is_of() -> None:
+    bench = Bench()
+    await bench.runtime.load()
+    owner: Any = None
+    content = [{"type": "audio", "data": CHUNK}]
+    message = streaming.WorkerPrefill.model_validate(
+        {
+            "type": "prefill",
+            "messages": [{"role": "user", "content": content}],
+            "transcribe": True,
+        }
+    )
+    handler = StreamingHandler(bench.runtime, owner)
+    handler.expect()
+    await handler.perform(Prefill(message), bench.emit)
+    bench.transcriber.gate.set()
+    await asyncio.gather(*handler._transcripts)
+    [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
+    assert said.prefill is message and said.text == "I speak for 1.0 s."
+    await handler.release()
+    bench.runtime.close()
 
 
-def test_full_duplex_transcribes_detected_segments(
+@in_loop
+async def test_full_duplex_transcribes_detected_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Cutter:
@@ -157,22 +152,18 @@ def test_full_duplex_transcribes_detected_segments(
         def detect(self, samples: FloatArray) -> tuple[Segment, ...]:
             return (SAID,)
 
-    async def scenario() -> None:
-        monkeypatch.setattr(duplex_handler, "TurnDetector", Cutter)
-        bench = Bench()
-        await bench.runtime.load()
-        owner: Any = None
-        lease: Any = None
-        handler = DuplexHandler(bench.runtime, owner, lease)
-        await handler._prepare(duplex.Prepare(transcribe=True), bench.emit)
-        bench.transcriber.gate.set()
-        await handler.detect(Detect(SECOND), bench.emit)
-        await asyncio.gather(*handler._transcripts)
-        assert bench.transcripts() == ["I speak for 1.0 s."]
-        await handler.release()
-        bench.runtime.close()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(duplex_handler, "TurnDetector", Cutter)
+    bench = Bench()
+    await bench.runtime.load()
+    owner: Any = None
+    handler = DuplexHandler(bench.runtime, owner)
+    await handler._prepare(duplex.Prepare(transcribe=True), bench.emit)
+    bench.transcriber.gate.set()
+    await handler.detect(Detect(SECOND), bench.emit)
+    await asyncio.gather(*handler._transcripts)
+    assert bench.transcripts() == ["I speak for 1.0 s."]
+    await handler.release()
+    bench.runtime.close()
 
 
 def test_a_recording_keeps_transcripts_and_their_start() -> None:

@@ -35,23 +35,15 @@ DROPPED: Final = {
 class DuplexLimits(LiveLimits):
     """Limits of a duplex session.
 
-    Source of the defaults: docs/specification/service.md#2.5 and #4.1.
-
-    Attributes:
-        pause_timeout_s: longest pause.
-        idle_timeout_s: longest time without audio, pauses excluded; 0 is unlimited. Ours.
-        has_window: a sliding window drops old units, so that the cache never fills up.
-        max_backlog_chunks: chunks waiting for their unit; beyond it the oldest is dropped.
-        max_frames_per_chunk: pictures of a unit; beyond it the oldest is dropped.
-        frame_grace_s: how long a chunk waits for a picture that follows it.
+    Source of the defaults: docs/specification/service.md#2.5 and #4.1; the idle time-out is ours.
     """
 
-    pause_timeout_s: float = 60.0
-    idle_timeout_s: float = 60.0
-    has_window: bool = False
-    max_backlog_chunks: int = 3
-    max_frames_per_chunk: int = 4
-    frame_grace_s: float = 0.02
+    pause_timeout_s: float = 60.0  # longest pause
+    idle_timeout_s: float = 60.0  # longest time without audio, pauses excluded; 0 is unlimited
+    has_window: bool = False  # a sliding window drops old units, so that the cache never fills up
+    max_backlog_chunks: int = 3  # chunks waiting for their unit; beyond it the oldest is dropped
+    max_frames_per_chunk: int = 4  # pictures of a unit; beyond it the oldest is dropped
+    frame_grace_s: float = 0.02  # how long a chunk waits for a picture that follows it
 
 
 @dataclass

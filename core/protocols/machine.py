@@ -303,21 +303,13 @@ class Reply:
 
 @dataclass(frozen=True)
 class LiveLimits:
-    """Limits of a half- or full-duplex session.
+    """Limits of a half- or full-duplex session."""
 
-    Attributes:
-        max_session_s: longest session; 0 is unlimited.
-        prepare_timeout_s: longest time without `prepare`. Ours.
-        stop_grace_s: how long `stop` waits for running work to end. Ours.
-        max_kv_tokens: tokens at which the session ends.
-        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
-    """
-
-    max_session_s: float = 0.0
-    prepare_timeout_s: float = 60.0
-    stop_grace_s: float = 5.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
+    max_session_s: float = 0.0  # longest session; 0 is unlimited
+    prepare_timeout_s: float = 60.0  # longest time without `prepare`; ours
+    stop_grace_s: float = 5.0  # how long `stop` waits for running work to end; ours
+    max_kv_tokens: int = 8_192  # tokens at which the session ends
+    kv_reserve_tokens: int = 512  # remaining tokens at which the client is warned; ours
 
 
 DROP_EARLY: Final = warns_once("not_prepared", errors.NotPreparedError)

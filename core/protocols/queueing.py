@@ -49,15 +49,11 @@ class QueueingLimits:
     """Periods and counts of the queueing machine.
 
     Source of the first: docs/specification/service.md#2.2; the others are ours.
-
-    Attributes:
-        update_period_s: between two reports of the position.
-        open_timeout_s: longest time between turns; no worker is held meanwhile.
-        max_moves: how often a request moves to another worker because one cannot be reached.
     """
 
-    update_period_s: float = 3.0
-    open_timeout_s: float = 300.0
+    update_period_s: float = 3.0  # between two reports of the position
+    open_timeout_s: float = 300.0  # longest time between turns; no worker is held meanwhile
+    # How often a request moves to another worker because one cannot be reached.
     max_moves: int = 3
 
 
@@ -284,19 +280,14 @@ RECONNECT_S: Final = 1.0
 
 @dataclass(frozen=True)
 class WaitLimits:
-    """How long a client may wait, and how many of its events are held meanwhile.
+    """How long a client may wait, and how many of its events are held meanwhile. Ours."""
 
-    Attributes:
-        max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
-            clients' own limits are 10 s.
-        max_events: events held; one more ends the connection. The oldest audio is dropped first.
-        max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
-        max_chars: length of all events held; more ends the connection. Ours: the longest event.
-    """
-
+    # Longest wait; one that is estimated to be longer ends after a second. The clients' own limits
+    # are 10 s.
     max_wait_s: float = 8.0
-    max_events: int = 64
-    max_audio_chars: int = MIB
+    max_events: int = 64  # held; one more ends the connection. The oldest audio is dropped first
+    max_audio_chars: int = MIB  # Base64 of audio held; beyond it the oldest is dropped
+    # Length of all events held: that of the longest event; more ends the connection.
     max_chars: int = EVENT_LIMIT_BYTES
 
 

@@ -43,21 +43,14 @@ from core.schemas.worker import WorkerStatus
 
 @dataclass(frozen=True)
 class StreamingLimits:
-    """Limits of a streaming socket. Ours.
+    """Limits of a streaming socket. Ours."""
 
-    Attributes:
-        open_timeout_s: longest time between turns; no slot is held meanwhile.
-        turn_timeout_s: longest time without `generate` inside a turn.
-        max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: remaining tokens at which the client is warned.
-        max_waiting_prefills: queued `prefill` messages; one more ends the connection, as dropping
-            one would leave a gap in the history.
-    """
-
-    open_timeout_s: float = 300.0
-    turn_timeout_s: float = 60.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
+    open_timeout_s: float = 300.0  # longest time between turns; no slot is held meanwhile
+    turn_timeout_s: float = 60.0  # longest time without `generate` inside a turn
+    max_kv_tokens: int = 8_192  # tokens that leave no room for a reply
+    kv_reserve_tokens: int = 512  # remaining tokens at which the client is warned
+    # Queued `prefill` messages; one more ends the connection, as dropping one would leave a gap in
+    # the history.
     max_waiting_prefills: int = 4
 
 
@@ -251,13 +244,7 @@ StreamingMachine.rows = index_rows(TABLE)
 
 @dataclass(frozen=True)
 class ChatLimits:
-    """Limits of a chat connection. Ours.
-
-    Attributes:
-        request_timeout_s: longest time without the request.
-    """
-
-    request_timeout_s: float = 60.0
+    request_timeout_s: float = 60.0  # longest time without the request; ours
 
 
 class ChatMachine(SessionMachine):

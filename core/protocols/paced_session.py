@@ -18,7 +18,7 @@ from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
 from core.protocols.effects import Detect, Effect, Prefill, Send
-from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
+from core.protocols.events import MS_PER_S, Detected, Received
 from core.protocols.machine import SessionIds
 from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.unit_session import UnitSession
@@ -216,12 +216,9 @@ class PacedSession(UnitSession):
 
     def put(self, unit: duplex.ResultPart | duplex.Result) -> None:
         """Add the output of the current unit, which the last event carries, unless discarded."""
-        event, _ = self.seen[-1]
-        assert isinstance(event, AudioReady | StepDone)
-        is_used = self.end_unit(unit) if isinstance(unit, duplex.Result) else not self.drops_unit
-        if not is_used or self.fixture is not None:
+        if not self.takes(unit) or self.fixture is not None:
             return
-        self.sender.put(event.client_audio)
+        self.sender.put(self.client_audio)
         if isinstance(unit, duplex.Result):
             self.sender.end_unit(unit.text)
 

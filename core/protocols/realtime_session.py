@@ -5,7 +5,7 @@ Turns with equal keys are equal messages, so that a cache that contains one can 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -18,6 +18,22 @@ from core.tools import Offer, call_text, outputs_text
 Engine = Literal["turn", "live"]
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 """Suffixes of model ids that select an engine."""
+
+
+NewId = Callable[[str], str]
+"""Returns an id: that of an `item` begins with `item_`."""
+
+
+@dataclass(frozen=True)
+class RealtimeStart:
+    model: str  # the served model's id, echoed
+    instructions: str  # default system prompt
+    new_id: NewId
+    session_id: str
+    conversation_id: str
+    is_beta: bool = False  # use the beta spellings of events
+    can_transcribe: bool = False  # the server has a transcriber
+    unix_time_s: int = 0  # start of the session
 
 
 @dataclass(frozen=True)
@@ -62,8 +78,8 @@ class SessionConfig:
             changed["truncation"] = patch.truncation
         return replace(self, **changed)
 
-    def for_response(self, patch: schemas.ResponsePatch | None) -> OutputConfig:
-        return self.output if patch is None else _patched(self.output, patch)
+    def for_response(self, patch: schemas.ResponsePatch) -> OutputConfig:
+        return _patched(self.output, patch)
 
     def engine(self, model: str) -> Engine:
         """Return the engine that responds: by turns, or unit by unit."""

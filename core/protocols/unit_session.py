@@ -14,7 +14,7 @@ from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_context import SPEAKER_OF
 from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import Effect, Step
-from core.protocols.events import MS_PER_S, Event, Received
+from core.protocols.events import MS_PER_S, AudioReady, Event, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
 from core.protocols.tables import Phase
@@ -121,7 +121,7 @@ class UnitSession:
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
-        self.drops_unit = False  # the output of the current unit is discarded
+        self._drops_unit = False  # the output of the current unit is discarded
 
     @property
     def is_active(self) -> bool:
@@ -134,18 +134,26 @@ class UnitSession:
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self.drops_unit = isinstance(self.machine.work, Step)
+        self._drops_unit = isinstance(self.machine.work, Step)
         self.rebase.wants_speech = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
-    def end_unit(self, result: duplex.Result) -> bool:
-        """Return whether the unit's output is used."""
-        is_used, self.drops_unit = not self.drops_unit, False
-        limits, length = self._limits, result.kv_cache_length
-        self.kv_share = min(1.0, length / limits.max_kv_tokens)
-        if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
-            self.rebase.is_stale = True
+    def takes(self, unit: duplex.ResultPart | duplex.Result) -> bool:
+        """Return whether the unit's output is used; a result ends the unit."""
+        is_used = not self._drops_unit
+        if isinstance(unit, duplex.Result):
+            self._drops_unit = False
+            limits, length = self._limits, unit.kv_cache_length
+            self.kv_share = min(1.0, length / limits.max_kv_tokens)
+            self.rebase.is_stale |= limits.max_kv_tokens - length <= limits.kv_reserve_tokens
         return is_used
+
+    @property
+    def client_audio(self) -> bytes:
+        """The audio of the last event, a unit's output, in the client's format."""
+        event, _ = self.seen[-1]
+        assert isinstance(event, AudioReady | StepDone)
+        return event.client_audio
 
 
 class RealtimeUnitSession(UnitSession):

@@ -46,10 +46,9 @@ from core.protocols.events import (
 from core.protocols.machine import SessionIds
 from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
-from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_items import RealtimeLimits
-from core.protocols.realtime_session import TurnRequest
+from core.protocols.realtime_session import RealtimeStart, TurnRequest
 from core.protocols.tables import SAME
 from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare

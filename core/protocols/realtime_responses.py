@@ -396,12 +396,7 @@ class ResponseMachine(SessionMachine):
         for effect in made:
             match effect:
                 case Send(duplex.ResultPart() | duplex.Result() as unit):
-                    if self.units.takes(unit) and not self._is_elsewhere:
-                        effects += (
-                            self._ended(unit)
-                            if isinstance(unit, duplex.Result)
-                            else self._speak("")
-                        )
+                    effects += self._output(unit)
                 case Step():
                     effects.append(replace(effect, client_format=self._config.output.format))
                 case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
@@ -412,21 +407,25 @@ class ResponseMachine(SessionMachine):
                     effects.append(effect)
         return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
 
-    def _ended(self, result: duplex.Result) -> list[Effect]:
+    def _output(self, unit: duplex.ResultPart | duplex.Result) -> list[Effect]:
+        if not self.units.takes(unit) or self._is_elsewhere:
+            return []
+        if isinstance(unit, duplex.ResultPart):
+            return self._speak("")
         state = self._state
-        if result.is_listen:
+        if unit.is_listen:
             response = state.response
             if response is None or self.units.rebase.wants_speech:  # a later unit begins it
                 return []
-            return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
-        effects = self._speak(result.text)
+            return self._end_response(response, Outcome(), self._stats(unit.kv_cache_length))
+        effects = self._speak(unit.text)
         response = state.response
         assert response is not None
         response.mark()
-        state.tokens += result.n_tokens
-        stats = self._stats(result.kv_cache_length)
+        state.tokens += unit.n_tokens
+        stats = self._stats(unit.kv_cache_length)
         limit = response.output.max_output_tokens
-        if result.end_of_turn:
+        if unit.end_of_turn:
             return [*effects, *self._end_response(response, Outcome(), stats)]
         if isinstance(limit, int) and state.tokens >= limit:
             outcome = Outcome("incomplete", "max_output_tokens")

@@ -50,7 +50,7 @@ class Rebase:
         self.history = SpokenHistory(count_tokens)  # the conversation so far
         self.is_stale = False  # a restart is due
         self.wants_speech = False  # the model was asked to speak and has not begun
-        self._count = count_tokens
+        self.count_tokens = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the current prompt yet
         self.going_in: list[Appended] = []  # in the prompt that is being prefilled
@@ -68,7 +68,7 @@ class Rebase:
     def has_room(self, words: Appended) -> bool:
         texts = (*self._kept, *self._waiting, words)
         # An empty text takes room, too, or any number of them would fit.
-        return sum(self._count(each.text) or 1 for each in texts) <= APPENDED_TOKENS
+        return sum(self.count_tokens(each.text) or 1 for each in texts) <= APPENDED_TOKENS
 
     def append(self, words: Appended) -> None:
         self._waiting.append(words)

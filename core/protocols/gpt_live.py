@@ -47,9 +47,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self.may_record = True
         self.units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
-        self._count = count
-        self._transcribes = live.transcribes
-        self._context_tokens = limits.max_kv_tokens
         self._start_id: str | None = None  # of the client's `session.start`, until it is answered
         self._usage_due_s = 0.0  # when the usage is next reported
         self._last_event_s = 0.0  # when the client last sent an event
@@ -74,7 +71,8 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self._events.settings = settings
         self._start_id = event.message.event_id
         self.may_record = settings.store is not False
-        return self._translated(self.units.prepare(settings, event.at_s))
+        transcribes = self._events.names.transcribes
+        return self._translated(self.units.prepare(settings, event.at_s, transcribes=transcribes))
 
     def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self._translated(self.units.handle(event))
@@ -115,7 +113,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
         if message.delegation_id is not None:
             return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
-        tokens = self._count(message.content)
+        tokens = self.units.rebase.count_tokens(message.content)
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]
@@ -215,11 +213,8 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         translated: list[Effect] = []
         for effect in effects:
             match effect:
-                case Prefill(duplex.Prepare() as prompt):
-                    wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
-                    translated.append(Prefill(prompt.model_copy(update=wanted)))
                 case Step():
-                    translated.append(replace(effect, client_format=self.units.format))
+                    translated.append(replace(effect, client_format=self.units.sender.format))
                 case Send(message):
                     translated += self._translated_message(message)
                 case _:
@@ -258,7 +253,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
             return self._events.failed(error)
         text = (
             "'session.instructions', with all that was appended to them, exceed the context of "
-            f"{self._context_tokens} tokens."
+            f"{self.units.limits.max_kv_tokens} tokens."
         )
         where = ("session.instructions", self._start_id)
         return self._events.error(socket_code(error.code), text, *where)

@@ -147,12 +147,7 @@ class HalfDuplexMachine(LiveMachine):
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
-        message = messages.Prepared(
-            session_id=self._ids.session_id,
-            timeout_s=self._timeout_s,
-            recording_session_id=self._ids.recording_session_id,
-            session_secret=self._ids.session_secret,
-        )
+        message = messages.Prepared(**vars(self._ids), timeout_s=self._timeout_s)
         session = timer(TimerName.SESSION, self._limits.max_session_s)
         return [Send(message), *self._wait_for_audio(event.at_s), *session]
 

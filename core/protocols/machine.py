@@ -61,7 +61,7 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
 
 @dataclass(frozen=True)
 class SessionIds:
-    """Ids of a session, and the secret of its owner."""
+    """Ids of a session, and the secret of its owner, by their names in messages."""
 
     session_id: str
     recording_session_id: str | None = None
@@ -350,17 +350,12 @@ class LiveMachine(SessionMachine):
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; only `Release` waits for work that still runs."""
-        session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
-        message = self.stopped(session_id=session_id, recording_session_id=recording_id)
-        return self._end(Send(message), close=Close())
+        return self._end(Send(self.stopped(**vars(self._ids))), close=Close())
 
     def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
-        fields = {
-            "reason": TIMEOUTS[event.name],
-            "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
-            "session_id": self._ids.session_id,
-        }
+        elapsed_s = round(max(0.0, event.at_s - since_s), 1)
+        fields = vars(self._ids) | {"reason": TIMEOUTS[event.name], "elapsed_s": elapsed_s}
         return self._end(Send(self.timed_out.model_validate(fields)), close=Close())
 
 

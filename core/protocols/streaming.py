@@ -101,10 +101,7 @@ class StreamingMachine(SessionMachine):
         if turn.prefill is not None and turn.prefill.speech:
             turn.untranscribed.append(turn.prefill)
         message = messages.PrefillDone(
-            cached_tokens=event.cached_tokens,
-            input_tokens=event.input_tokens,
-            message_count=event.message_count,
-            prompt_length=event.prompt_length,
+            **vars(event),
             cache_hit=event.cached_tokens > 0,
             recording_session_id=self._ids.recording_session_id,
         )
@@ -187,12 +184,11 @@ class StreamingMachine(SessionMachine):
             total_tokens=end.kv_tokens,
         )
         message = messages.Done(
-            session_id=self._ids.session_id,
+            **vars(self._ids),
             text=end.text,
             elapsed_ms=round(max(0.0, now_s - turn.began_s) * MS_PER_S, 1),
             stopped=end.stopped,
             token_stats=stats,
-            recording_session_id=self._ids.recording_session_id,
         )
         self._phase = Phase.OPEN
         timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)

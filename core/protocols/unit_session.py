@@ -114,8 +114,8 @@ class UnitSession:
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
         """With `detects`, buffer input for voice activity detection too."""
-        self._limits = limits
-        self.machine = DuplexMachine(ids, limits, count, keeps_history=False)
+        self.limits = limits
+        self.machine = DuplexMachine(ids, limits, count, is_inner=True)
         self.rebase = self.machine.rebase
         self.input = InputAudioBuffer(is_detected=detects)
         # Events and effects of the duplex machine since this was last cleared.
@@ -143,7 +143,7 @@ class UnitSession:
         is_used = not self._drops_unit
         if isinstance(unit, duplex.Result):
             self._drops_unit = False
-            limits, length = self._limits, unit.kv_cache_length
+            limits, length = self.limits, unit.kv_cache_length
             self.kv_share = min(1.0, length / limits.max_kv_tokens)
             self.rebase.is_stale |= limits.max_kv_tokens - length <= limits.kv_reserve_tokens
         return is_used

@@ -5,7 +5,7 @@ Its phases are those of the duplex machine inside. Pure: audio is passed as byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, get_args
 
@@ -310,24 +310,25 @@ BEGUN: Final = "preparing active"
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
-# Any: the client event that the action takes.
-CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
-    ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
-    ("session.input_image.append", UNITS, MACHINE.append_image),
-    ("session.input_audio.mute session.input_audio.unmute", MUTED, MACHINE.mute),
-    *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),
-    ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
-    ("session.close", LAST, MACHINE.close),
+MUTES: Final = "session.input_audio.mute session.input_audio.unmute"
+APPENDS: Final = " ".join(f"session.{purpose}.append" for purpose in Append)
+CLIENT_ROWS: Final = (
+    Row(BEGUN, "audio_received", MAY_END, f"{UNITS} {LAST}", MACHINE.append_audio),
+    Row(BEGUN, "session.input_image.append", MAY_END, UNITS, MACHINE.append_image),
+    Row(BEGUN, MUTES, MAY_END, MUTED, MACHINE.mute),
+    Row(BEGUN, APPENDS, MAY_END, f"{ERROR} {UNITS} {LAST}", MACHINE.append),
+    Row(BEGUN, "session.update", MAY_END, f"{ERROR} Send(session.updated)", MACHINE.change),
+    Row(BEGUN, "session.close", MAY_END, LAST, MACHINE.close),
 )
-"""Client events after `session.start`, with their effects and actions."""
-TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
+"""Client events after `session.start`."""
+TOO_EARLY: Final = " ".join([*(row.events for row in CLIENT_ROWS), *REFUSED, "fixture"])
 TABLE: Final = (
     Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
     Row("waiting", "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row("waiting", "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
     Row("waiting", TOO_EARLY, SAME, ERROR, MACHINE.too_early),
     Row("preparing", "prefill_done", "active", STARTED, MACHINE.started),
-    *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
+    *CLIENT_ROWS,
     Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
     Row("preparing", "fixture", SAME, ERROR, MACHINE.too_early),

@@ -63,9 +63,8 @@ class RealtimeMachine(ResponseMachine):
             after.input_format,
         )
         effects = self._end_open_segment() if is_input_changed else []
-        first = self._first
         self._config = after
-        if self._first != first:
+        if before.prompt(has_items=True) != after.prompt(has_items=True):
             self._changed()
         if is_input_changed:
             if before.turn_detection is None:

@@ -11,13 +11,17 @@ from typing import Any, Final, Literal
 
 from core.protocols.openai_events import Json
 from core.protocols.realtime_items import Content, Item, Role
+from core.schemas import duplex
 from core.schemas import realtime_session as schemas
 from core.schemas.common import Function
+from core.schemas.duplex_calls import DuplexConfig
 from core.tools import Offer, call_text, outputs_text
 
 Engine = Literal["turn", "live"]
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 """Suffixes of model ids that select an engine."""
+# By eagerness: how much the model prefers to listen.
+LISTEN_SCALE: Final = {"low": 1.3, "medium": 1.0, "auto": 1.0, "high": 0.7}
 
 
 NewId = Callable[[str], str]
@@ -89,6 +93,27 @@ class SessionConfig:
         has_tools = self.output.tools and self.output.tool_choice != "none"
         is_semantic = isinstance(self.turn_detection, schemas.SemanticVad)
         return "live" if is_semantic and not has_tools else "turn"
+
+    @property
+    def eagerness(self) -> str:
+        rules = self.turn_detection
+        return rules.eagerness if isinstance(rules, schemas.SemanticVad) else "auto"
+
+    def prompt(self, *, has_items: bool) -> duplex.Prepare:
+        """Return the prompt of the engine by units; items follow it if the conversation has any."""
+        output = self.output
+        scale = LISTEN_SCALE[self.eagerness]
+        config = Json(generate_audio=output.speaks, listen_prob_scale=scale)
+        if has_items:
+            config["force_listen_count"] = 0
+        if output.temperature is not None:
+            config["temperature"] = output.temperature
+        return duplex.Prepare(
+            prefix_system_prompt=output.instructions,
+            ref_audio_base64=output.voice_sample,
+            early_audio=True,
+            config=DuplexConfig.model_validate(config),
+        )
 
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
         detection, words = self.turn_detection, self.transcription

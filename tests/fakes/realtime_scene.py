@@ -49,12 +49,12 @@ from core.protocols.realtime import TABLE, RealtimeMachine
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.realtime_session import RealtimeStart, TurnRequest
-from core.protocols.tables import SAME
 from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime import parse_event
 from core.schemas.streaming import StreamingChunk
+from tests.fakes.scenes import has_row
 
 # Any: events as parsed JSON.
 Raw = dict[str, Any]
@@ -224,14 +224,9 @@ class RealtimeScene:
         object.__setattr__(event, "at_s", self.now_s)
         phase, first = self.machine.phase, len(self.told)
         effects = self.machine.handle(event)
-        rows = [
-            row for row in TABLE if phase in row.phases.split() and event.kind in row.events.split()
-        ]
-        assert rows or not effects, f"{event.kind} in {phase} has no row"
-        if rows:
-            assert {label(effect) for effect in effects} <= set(rows[0].effects.split()), effects
-            target = SAME if phase == self.machine.phase else self.machine.phase.value
-            assert target in rows[0].targets.split(), (event.kind, phase, target)
+        labels = [label(effect) for effect in effects]
+        is_known = has_row(TABLE, phase, event, labels, self.machine.phase)
+        assert is_known or not effects, f"{event.kind} in {phase} has no row"
         for observer in self.observers:
             observer.observe(event, effects)
         for effect in effects:

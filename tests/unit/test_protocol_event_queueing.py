@@ -27,7 +27,6 @@ from core.protocols.queueing import (
     EventQueueingMachine,
     WaitLimits,
 )
-from core.protocols.tables import SAME
 from core.schemas.queue import (
     ErrorMessage,
     Queued,
@@ -36,6 +35,7 @@ from core.schemas.queue import (
     QueueUpdate,
     RequestType,
 )
+from tests.fakes.scenes import has_row
 
 
 class Stage:
@@ -52,16 +52,8 @@ class Stage:
         """Handle an event; check its effects against the table."""
         phase = self.machine.phase
         effects = self.machine.handle(event)
-        rows = [
-            row
-            for row in EVENT_TABLE
-            if phase in row.phases.split() and event.kind in row.events.split()
-        ]
-        assert len(rows) <= 1 and bool(rows) >= bool(effects)
-        if rows:
-            assert {label(effect) for effect in effects} <= set(rows[0].effects.split())
-            target = SAME if phase == self.machine.phase else self.machine.phase
-            assert target in rows[0].targets.split()
+        labels = [label(effect) for effect in effects]
+        assert has_row(EVENT_TABLE, phase, event, labels, self.machine.phase) or not effects
         return effects
 
 

@@ -300,9 +300,16 @@ class RealtimeScene:
         item = {"type": "message", "role": "user", "content": content}
         return self.say("conversation.item.create", item=item, **fields)
 
-    def semantic(self, **fields: Any) -> list[Raw]:
-        rules = {"type": "semantic_vad", **fields}
+    def respond(self, steps: int = 1_000, **response: Any) -> list[Raw]:
+        """Request a response, and let the engine work on it."""
+        fields = {"response": response} if response else {}
+        return [*self.say("response.create", **fields), *self.make(steps)]
+
+    def detect(self, rules: Raw | None) -> list[Raw]:
         return self.say("session.update", session={"audio": {"input": {"turn_detection": rules}}})
+
+    def semantic(self, **fields: Any) -> list[Raw]:
+        return self.detect({"type": "semantic_vad", **fields})
 
     def talk(self, ms: int, *, speech: bool) -> list[Raw]:
         """Append audio in pieces of 100 ms, with the engine working meanwhile."""
@@ -311,9 +318,6 @@ class RealtimeScene:
             self.hear(100, speech=speech)
             self.make()
         return self.told[first:]
-
-    def manual(self) -> None:
-        self.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
 
     def types(self, events: Sequence[Raw] | None = None) -> list[str]:
         """Return the types of events; by default of all so far."""

@@ -24,6 +24,12 @@ PIECE_BYTES = PIECE_MS * BYTES_PER_MS
 SILENCE = bytes(SILENCE_MS * BYTES_PER_MS)
 
 
+def started(**audio_format: Any) -> PacedSender:
+    sender = PacedSender(AudioFormat(**audio_format))
+    sender.due_s = 0.0
+    return sender
+
+
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     """Units arrive early, late or not at all; timers fire up to 80 ms late."""
     draws = random.Random(5)
@@ -57,8 +63,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
 
 
 def test_silence_is_exact_zeros() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(b"\1" * (PIECE_BYTES + 8))
     first, second, third = sender.due(0.1)
     assert first.samples == b"\1" * PIECE_BYTES
@@ -68,8 +73,7 @@ def test_silence_is_exact_zeros() -> None:
 
 @pytest.mark.parametrize(("kind", "zero"), [("audio/pcmu", b"\xff"), ("audio/pcma", b"\xd5")])
 def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
-    sender = PacedSender(AudioFormat(type=kind))
-    sender.due_s = 0.0
+    sender = started(type=kind)
     sender.put(b"\1" * 8)
     first, second = sender.due(0.1)
     assert first.samples == b"\1" * 8 + zero * (PIECE_MS * 8 - 8)
@@ -77,8 +81,7 @@ def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
 
 
 def test_held_audio_follows_the_silence_sent_instead() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(b"\1" * 2 * PIECE_BYTES)
     sender.end_unit("one two")
     sender.is_held = True
@@ -91,8 +94,7 @@ def test_held_audio_follows_the_silence_sent_instead() -> None:
 
 
 def test_text_is_sent_with_its_audio() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(bytes(SECOND))
     sender.end_unit(" One two three four.")
     told = [piece for piece in sender.due(1.5) if piece.text]
@@ -103,8 +105,7 @@ def test_text_is_sent_with_its_audio() -> None:
 
 def test_one_word_per_unit_leaves_no_pause() -> None:
     """Clients end a message at a gap of 800 ms between the end of its text and the next."""
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     for word in (" One", " two"):
         sender.put(bytes(SECOND))
         sender.end_unit(word)
@@ -113,8 +114,7 @@ def test_one_word_per_unit_leaves_no_pause() -> None:
 
 
 def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(bytes(SECOND // 2))
     sender.due(0.2)
     sender.put(bytes(SECOND // 2))
@@ -124,8 +124,7 @@ def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
 
 
 def test_dropped_audio_and_text_are_not_sent() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(b"\1" * SECOND)
     sender.end_unit("one two three")
     sender.due(0.0)
@@ -140,8 +139,7 @@ def test_dropped_audio_and_text_are_not_sent() -> None:
 
 
 def test_waiting_audio_is_bounded() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     for _ in range(70):
         sender.put(bytes(SECOND))
     pieces = [piece for second in range(60) for piece in sender.due(second + 0.97)]
@@ -160,8 +158,7 @@ def test_overdue_audio_is_too_late() -> None:
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 2))
 def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(bytes(samples * 2))
     sender.end_unit(text)
     assert "".join(piece.text for piece in sender.due(3.0)) == text
@@ -169,8 +166,7 @@ def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
 
 @pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
 def test_scripts_without_spaces_are_split_by_characters(text: str) -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(bytes(SECOND))
     sender.end_unit(text)
     told = [piece.text for piece in sender.due(1.5) if piece.text]

@@ -98,8 +98,7 @@ def test_a_cough_opens_no_segment(length_ms: int) -> None:
 def test_cancelling_a_response_outside_the_conversation_does_not_end_the_playback() -> None:
     """While the model is audible, speech counts after 128 ms instead of 96."""
     scene = RealtimeScene(replies=[[("Hello", 2_000)]])
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     (created,) = scene.say("response.create", response={"conversation": "none"})
     scene.say("response.cancel", response_id=created["response"]["id"])
     assert scene.hear(100, speech=True) == []

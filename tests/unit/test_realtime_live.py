@@ -224,7 +224,7 @@ def test_a_queued_response_begins_without_audio_once_the_active_one_was_cancelle
 def test_a_greeting_uses_the_turn_engine() -> None:
     scene = RealtimeScene()
     scene.semantic()
-    told = [*scene.say("response.create"), *scene.make()]
+    told = scene.respond()
     assert scene.types(told) == ANSWER and len(scene.engine.asked) == 1
 
 
@@ -334,8 +334,7 @@ def test_the_engine_changes_between_responses_and_keeps_the_settings() -> None:
     steps = len(scene.engine.steps)
     scene.talk(2_000, speech=False)
     assert len(scene.engine.steps) == steps
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     assert len(scene.engine.asked) == 1
     scene.say("session.update", session={"tools": []})
     scene.talk(1_000, speech=False)
@@ -357,8 +356,7 @@ def test_cancelling_again_and_again_ends_no_session() -> None:
     scene = live()
     scene.text("Hi")
     for _ in range(200):
-        scene.say("response.create")
-        scene.make()
+        scene.respond()
         scene.say("response.cancel")
         scene.now_s += 0.02
     assert scene.closed is None and scene.releases == 0

@@ -20,12 +20,11 @@ from tests.fakes.realtime_scene import Raw, RealtimeScene, pcm
 
 def test_a_reply_that_fails_leaves_the_session_open() -> None:
     scene = RealtimeScene(error=GenerationFailedError())
-    scene.say("response.create")
-    (done,) = scene.make()
+    _, done = scene.respond()
     assert done["response"]["status"] == "failed"
     assert done["response"]["status_details"]["error"]["code"] == "internal_error"
     scene.engine.error = None
-    assert scene.types([*scene.say("response.create"), *scene.make()]) == ANSWER
+    assert scene.types(scene.respond()) == ANSWER
     check(scene)
 
 
@@ -44,8 +43,7 @@ def test_a_full_context_drops_the_oldest_items() -> None:
     assert len(first.turns) == 6 and len(second.turns) == 4
     scene.say("session.update", session={"truncation": "disabled"})
     scene.engine.error = ContextFullError()
-    scene.say("response.create")
-    (done,) = scene.make()
+    _, done = scene.respond()
     error = done["response"]["status_details"]["error"]
     assert error["code"] == "context_length_exceeded"
     check(scene)
@@ -117,7 +115,7 @@ def test_items_are_created_retrieved_and_deleted() -> None:
 
 def test_an_item_is_retrieved_with_its_audio() -> None:
     scene = RealtimeScene()
-    scene.manual()
+    scene.detect(None)
     scene.hear(40_000, speech=True)
     (committed, *_) = scene.say("input_audio_buffer.commit")
     (told,) = scene.say("conversation.item.retrieve", item_id=committed["item_id"])
@@ -129,8 +127,7 @@ def test_an_item_is_retrieved_with_its_audio() -> None:
 
 def test_truncation_keeps_whole_words() -> None:
     scene = RealtimeScene(replies=[[("One two ", 400), ("three four five six.", 400)]])
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     spoken = scene.last("response.done")["response"]["output"][0]["id"]
     # Half of the second piece was heard: of its words, as many characters.
     for end_ms, words in (
@@ -148,8 +145,7 @@ def test_truncation_keeps_whole_words() -> None:
 
 def test_a_reply_may_be_truncated_during_generation() -> None:
     scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     spoken = scene.last("response.output_item.added")["item"]["id"]
     scene.say("conversation.item.truncate", item_id=spoken, audio_end_ms=300)
     scene.make()
@@ -160,8 +156,7 @@ def test_a_reply_may_be_truncated_during_generation() -> None:
 
 def test_the_user_may_speak_over_a_response_that_is_not_interrupted() -> None:
     scene = RealtimeScene()
-    detection = {"type": "server_vad", "interrupt_response": False}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.detect({"type": "server_vad", "interrupt_response": False})
     scene.say("response.create")
     scene.hear(320, speech=True)
     assert scene.types(scene.hear(640, speech=False)) == SEGMENT[1:]
@@ -173,8 +168,7 @@ def test_the_user_may_speak_over_a_response_that_is_not_interrupted() -> None:
 
 def test_turns_without_automatic_responses() -> None:
     scene = RealtimeScene()
-    detection = {"type": "semantic_vad", "eagerness": "high", "create_response": False}
-    told = scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    told = scene.detect({"type": "semantic_vad", "eagerness": "high", "create_response": False})
     assert told[0]["session"]["audio"]["input"]["turn_detection"] == {
         "type": "semantic_vad",
         "eagerness": "high",
@@ -191,8 +185,7 @@ def test_turns_without_automatic_responses() -> None:
 def test_a_short_noise_opens_no_segment_and_interrupts_nothing() -> None:
     scene = RealtimeScene()
     assert scene.hear(64, speech=True) == [] and scene.hear(320, speech=False) == []
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     assert scene.hear(96, speech=True) == [], "the model is audible"
     assert scene.hear(320, speech=False) == []
     check(scene)
@@ -201,7 +194,7 @@ def test_a_short_noise_opens_no_segment_and_interrupts_nothing() -> None:
 def test_changed_settings_end_the_open_segment() -> None:
     scene = RealtimeScene()
     scene.hear(320, speech=True)
-    told = scene.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+    told = scene.detect(None)
     assert scene.types(told) == [*SEGMENT[1:], "session.updated"]
     assert told[-1]["session"]["audio"]["input"]["turn_detection"] is None
     check(scene)
@@ -307,8 +300,7 @@ def test_settings_are_merged_key_by_key() -> None:
 
 def test_the_voice_is_fixed_once_the_model_has_spoken() -> None:
     scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     same = {"audio": {"output": {"voice": "default"}}}
     assert scene.types(scene.say("session.update", session=same)) == ["session.updated"]
     other = {"audio": {"output": {"voice": "mara"}}}
@@ -334,8 +326,7 @@ def test_the_beta_is_spelled_as_its_clients_expect() -> None:
     assert told["session"]["turn_detection"] is None and told["session"]["voice"] == "alloy"
     assert (session["temperature"], told["session"]["temperature"]) == (0.8, 0.6)
     scene.text("Hi")
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     types = scene.types()
     assert types.count("conversation.item.created") == 2
     assert "response.audio.delta" in types and "response.audio_transcript.done" in types
@@ -358,8 +349,7 @@ def test_flat_settings_are_accepted_from_every_client() -> None:
 
 def test_the_limit_of_tokens_leaves_a_response_incomplete() -> None:
     scene = RealtimeScene()
-    scene.say("response.create", response={"max_output_tokens": 2})
-    scene.make()
+    scene.respond(max_output_tokens=2)
     done = scene.last("response.done")["response"]
     assert done["status"] == "incomplete" and done["max_output_tokens"] == 2
     assert done["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
@@ -368,7 +358,7 @@ def test_the_limit_of_tokens_leaves_a_response_incomplete() -> None:
 
 def test_an_odd_byte_waits_for_its_other_half() -> None:
     scene = RealtimeScene()
-    scene.manual()
+    scene.detect(None)
     sound = pcm(200, speech=True)
     for start in range(0, len(sound), 333):
         piece = base64.b64encode(sound[start : start + 333]).decode()

@@ -109,8 +109,7 @@ def test_without_a_transcriber_no_transcription_is_announced() -> None:
 def test_s3_barge_in() -> None:
     scene = RealtimeScene()
     scene.text("Hi")
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     told = scene.hear(320, speech=True)
     assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
     done = told[-1]["response"]
@@ -141,10 +140,10 @@ def test_s4_text() -> None:
 
 def test_s5_manual_turns() -> None:
     scene = RealtimeScene()
-    scene.manual()
+    scene.detect(None)
     assert scene.hear(320, speech=True) == []
     assert scene.types(scene.say("input_audio_buffer.commit")) == SEGMENT[2:]
-    assert scene.types([*scene.say("response.create"), *scene.make()]) == ANSWER
+    assert scene.types(scene.respond()) == ANSWER
     scene.hear(50, speech=True)
     assert scene.types(scene.say("input_audio_buffer.clear")) == ["input_audio_buffer.cleared"]
     error = scene.say("input_audio_buffer.commit", event_id="mine")[0]["error"]
@@ -161,7 +160,7 @@ def test_s6_a_function() -> None:
     scene = RealtimeScene(replies=[[(CALL[:40], 0), (CALL[40:], 0)], [("An owl.", 100)]])
     scene.say("session.update", session={"tools": TOOLS, "tool_choice": "auto"})
     scene.text("What is that?")
-    told = [*scene.say("response.create"), *scene.make()]
+    told = scene.respond()
     deltas = [event for event in told if event["type"].endswith("arguments.delta")]
     assert [kind for kind in scene.types(told) if not kind.endswith("arguments.delta")] == [
         "response.created",
@@ -179,8 +178,7 @@ def test_s6_a_function() -> None:
     assert "<tools>" in scene.engine.asked[0].system
     output = {"type": "function_call_output", "call_id": done["call_id"], "output": "a bird"}
     assert scene.types(scene.say("conversation.item.create", item=output)) == ITEM
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     user, call, returned = scene.engine.asked[1].turns
     assert (user.role, call.role, returned.role) == ("user", "assistant", "user")
     assert "look_up" in (call.content[0].text or "") and "a bird" in (
@@ -192,8 +190,7 @@ def test_s6_a_function() -> None:
 def test_s6_text_and_a_call_are_two_items_of_one_response() -> None:
     scene = RealtimeScene(replies=[[("Let me see. ", 200), (CALL, 100)]])
     scene.say("session.update", session={"tools": TOOLS})
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     message, call = scene.last("response.done")["response"]["output"]
     assert message["content"][0]["transcript"] == "Let me see."
     assert (call["type"], call["status"]) == ("function_call", "completed")
@@ -207,8 +204,7 @@ def test_s6_text_and_a_call_are_two_items_of_one_response() -> None:
 def test_s6_an_invalid_call_fails_the_response() -> None:
     scene = RealtimeScene(replies=[[('<tool_call>\n{"name": "other", "arguments": {}}', 100)]])
     scene.say("session.update", session={"tools": TOOLS})
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     done = scene.last("response.done")["response"]
     assert (done["status"], done["output"]) == ("failed", [])
     assert done["status_details"]["error"]["code"] == "invalid_tool_call"
@@ -262,7 +258,7 @@ def test_a_response_outside_the_conversation_that_is_too_long_drops_no_items(giv
 
 def test_s8_greeting() -> None:
     scene = RealtimeScene()
-    told = [*scene.say("response.create", response={"instructions": "Greet."}), *scene.make()]
+    told = scene.respond(instructions="Greet.")
     assert scene.types(told) == ANSWER
     assert told[2]["previous_item_id"] is None
     (request,) = scene.engine.asked
@@ -273,8 +269,7 @@ def test_s8_greeting() -> None:
 
 def test_s10_idle() -> None:
     scene = RealtimeScene()
-    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.detect({"type": "server_vad", "idle_timeout_ms": 5_000})
     scene.hear(6_400, speech=False)
     told = scene.fire(TimerName.IDLE)
     kinds = ["input_audio_buffer.timeout_triggered", *SEGMENT[2:], "response.created"]
@@ -286,8 +281,7 @@ def test_s10_idle() -> None:
 def patient_scene(**engine: Any) -> RealtimeScene:
     """Return a scene whose model speaks after five seconds of silence."""
     scene = RealtimeScene(**engine)
-    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.detect({"type": "server_vad", "idle_timeout_ms": 5_000})
     return scene
 
 
@@ -373,8 +367,7 @@ def test_s11_the_end() -> None:
 
 def test_s12_the_engine_fails() -> None:
     scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     told = scene.tell(EngineFailed(GenerationFailedError()))
     assert scene.types(told) == [*CLOSED, "response.done", "error"]
     assert told[-2]["response"]["status"] == "failed"
@@ -385,8 +378,7 @@ def test_s12_the_engine_fails() -> None:
 
 def test_no_response_begins_once_the_engine_has_failed() -> None:
     scene = RealtimeScene()
-    detection = {"type": "server_vad", "interrupt_response": False}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.detect({"type": "server_vad", "interrupt_response": False})
     scene.say("response.create")
     scene.hear(320, speech=True)
     scene.hear(640, speech=False)

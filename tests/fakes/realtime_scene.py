@@ -54,6 +54,7 @@ from core.schemas.duplex import Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime import parse_event
 from core.schemas.streaming import StreamingChunk
+from tests.fakes.realtime_checks import check
 from tests.fakes.scenes import has_row
 
 # Any: events as parsed JSON.
@@ -185,7 +186,7 @@ class Engine:
 
 
 class RealtimeScene:
-    """Passes client events to a machine, and records every event it sends."""
+    """Passes client events to a machine, and checks and records every event it sends."""
 
     def __init__(
         self,
@@ -208,6 +209,7 @@ class RealtimeScene:
             unix_time_s=1_700_000_000,
         )
         self.machine = RealtimeMachine(SessionIds("realtime_1"), start, limits)
+        self.is_beta = is_beta
         self.engine = Engine(**engine)
         self.now_s = 0.0
         self.told: list[Raw] = []
@@ -238,7 +240,10 @@ class RealtimeScene:
         match effect:
             case Send(RealtimeEvent() as event):
                 assert self.closed is None
-                self.told.append(json.loads(event.to_json()))
+                told = json.loads(event.to_json())
+                self.told.append(told)
+                if not self.is_beta:
+                    check(told)
             case Close():
                 self.closed = effect
             case Release():

@@ -22,7 +22,12 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
 from tests.fakes.duplex_scenes import CHUNK, LAST_WORDS, LISTEN, SPEAK, listened, scene, step
-from tests.fakes.scenes import audio
+from tests.fakes.scenes import Scene, audio
+
+
+@pytest.fixture
+def stage() -> Scene:
+    return scene()
 
 
 def test_preparation() -> None:
@@ -68,8 +73,7 @@ def test_early_pictures_share_the_warning_of_early_audio() -> None:
     assert stage.say("audio_chunk", audio=CHUNK) == ["StartTimer(idle)", "Step"]
 
 
-def test_the_result_is_sent_first_and_no_unit_begins_before_finalize_ends() -> None:
-    stage = scene()
+def test_the_result_is_sent_first_and_no_unit_begins_before_finalize_ends(stage: Scene) -> None:
     machine = stage.machine
     assert isinstance(machine, DuplexMachine)
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
@@ -95,8 +99,7 @@ def test_without_deferred_finalize_the_unit_is_finalized_first() -> None:
     assert stage.only(Result).wall_clock_ms == pytest.approx(100.0)
 
 
-def test_a_result_includes_the_preceding_finalize() -> None:
-    stage = scene()
+def test_a_result_includes_the_preceding_finalize(stage: Scene) -> None:
     listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
     for expected_ms in (50.0, 80.0):
         stage.say("audio_chunk", audio=CHUNK)
@@ -105,8 +108,7 @@ def test_a_result_includes_the_preceding_finalize() -> None:
         stage.tell(FinalizeDone(finalize_ms=30.0))
 
 
-def test_the_fields_of_a_result() -> None:
-    stage = scene()
+def test_the_fields_of_a_result(stage: Scene) -> None:
     stage.say("audio_chunk", 1.0, audio=CHUNK)
     given = DuplexGenerateResult(
         is_listen=False,
@@ -124,15 +126,13 @@ def test_the_fields_of_a_result() -> None:
     assert stage.only(Result) == Result(**dict(given) | added)
 
 
-def test_listening_results_have_neither_text_nor_audio() -> None:
-    stage = scene()
+def test_listening_results_have_neither_text_nor_audio(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.tell(StepDone(DuplexGenerateResult(is_listen=True, text="x", audio_data=bytes(4))))
     assert (stage.only(Result).text, stage.only(Result).audio_data) == ("", b"")
 
 
-def test_current_time_counts_the_audio_received() -> None:
-    stage = scene()
+def test_current_time_counts_the_audio_received(stage: Scene) -> None:
     times = []
     for duration_ms in (1_000, 500, 1_035):
         stage.say("audio_chunk", audio=audio(duration_ms))
@@ -142,8 +142,7 @@ def test_current_time_counts_the_audio_received() -> None:
     assert times == [1_000, 1_500, 2_535]
 
 
-def test_turns_and_barge_in() -> None:
-    stage = scene()
+def test_turns_and_barge_in(stage: Scene) -> None:
     units = [LISTEN, SPEAK, LAST_WORDS, LISTEN, SPEAK, LISTEN, SPEAK]
     seen = []
     for unit in units:
@@ -163,8 +162,7 @@ def test_turns_and_barge_in() -> None:
     ]
 
 
-def test_too_little_audio_is_not_a_barge_in() -> None:
-    stage = scene()
+def test_too_little_audio_is_not_a_barge_in(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     step(stage, SPEAK)
     stage.say("audio_chunk", audio=audio(100))
@@ -179,15 +177,13 @@ def test_too_little_audio_is_not_a_barge_in() -> None:
 # --- interrupt, pause, stop ---
 
 
-def test_interrupt() -> None:
-    stage = scene()
+def test_interrupt(stage: Scene) -> None:
     assert stage.say("interrupt") == ["Interrupt", "Send(interrupted)"]
     stage.say("pause")
     assert stage.say("interrupt") == ["Interrupt", "Send(interrupted)"]
 
 
-def test_pause_and_resume() -> None:
-    stage = scene()
+def test_pause_and_resume(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK)
     assert stage.say("pause", 1.0) == ["StopTimer(idle)", "StartTimer(pause)", "Send(paused)"]
@@ -207,38 +203,33 @@ def test_pause_and_resume() -> None:
 
 
 @pytest.mark.parametrize(("asked_s", "granted_s"), [(5.0, 5.0), (600.0, 60.0)])
-def test_a_client_may_shorten_a_pause_only(asked_s: float, granted_s: float) -> None:
-    stage = scene()
+def test_a_client_may_shorten_a_pause_only(stage: Scene, asked_s: float, granted_s: float) -> None:
     stage.say("pause", timeout=asked_s)
     assert stage.only(Paused).timeout == granted_s
     assert stage.only(StartTimer).delay_s == granted_s
 
 
-def test_a_pause_that_lasts_too_long_ends_the_session() -> None:
-    stage = scene()
+def test_a_pause_that_lasts_too_long_ends_the_session(stage: Scene) -> None:
     stage.say("pause", 10.0)
     assert stage.fire("pause", 60.04) == ["Send(timeout)", "Release", "Close"]
     assert stage.only(Timeout) == Timeout(reason="pause", elapsed_s=60.0, session_id="omni_1")
     assert stage.only(Close).code == 1000
 
 
-def test_a_pause_timeout_during_a_step_cancels_it() -> None:
-    stage = scene()
+def test_a_pause_timeout_during_a_step_cancels_it(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("pause")
     assert stage.fire("pause", 60.0) == ["Cancel", "Send(timeout)", "Release", "Close"]
 
 
-def test_silence_without_a_pause_ends_the_session() -> None:
-    stage = scene()
+def test_silence_without_a_pause_ends_the_session(stage: Scene) -> None:
     stage.say("audio_chunk", 3.0, audio=CHUNK)
     step(stage)
     assert stage.fire("idle", 60.0) == ["Send(timeout)", "Release", "Close"]
     assert (stage.only(Timeout).reason, stage.only(Timeout).elapsed_s) == ("inactivity", 60.0)
 
 
-def test_stop_waits_for_finalize() -> None:
-    stage = scene()
+def test_stop_waits_for_finalize(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.tell(StepDone(LISTEN))
     assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]

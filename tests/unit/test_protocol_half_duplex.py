@@ -59,6 +59,11 @@ def piece(index: int, text: str = "Hi", sound_ms: int = 0, **fields: Any) -> Chu
     )
 
 
+@pytest.fixture
+def stage() -> Scene:
+    return scene()
+
+
 def test_preparation() -> None:
     stage = scene(active=False)
     assert stage.history == [StartTimer(TimerName.PREPARE, 60.0)]
@@ -98,8 +103,7 @@ def test_audio_of_the_first_half_second_after_prepared_is_ignored(
         stage.tell(Detected())
 
 
-def test_a_whole_turn() -> None:
-    stage = scene()
+def test_a_whole_turn(stage: Scene) -> None:
     assert speak(stage, STARTED) == ["Send(vad_state)"]
     assert stage.only(VadState).speaking
     assert speak(stage, SPOKEN) == TURN_START
@@ -119,29 +123,25 @@ def test_a_whole_turn() -> None:
     assert stage.only(Generate).turn_index == 1
 
 
-def test_a_final_piece_is_not_sent_twice() -> None:
-    stage = scene()
+def test_a_final_piece_is_not_sent_twice(stage: Scene) -> None:
     speak(stage)
     stage.tell(piece(0, is_final=True))
     assert stage.tell(GenerateDone("Hi")) == ["Send(turn_done)", *BACK]
 
 
-def test_a_discarded_burst_is_reported() -> None:
-    stage = scene()
+def test_a_discarded_burst_is_reported(stage: Scene) -> None:
     assert speak(stage, STARTED, DISCARDED) == ["Send(vad_state)", "Send(vad_state)"]
     assert [one.speaking for one in stage.sent if isinstance(one, VadState)] == [True, False]
 
 
-def test_audio_during_a_reply_is_dropped() -> None:
-    stage = scene()
+def test_audio_during_a_reply_is_dropped(stage: Scene) -> None:
     speak(stage)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == []
     told = stage.tell(GenerateDone())
     assert "Detect" not in told
 
 
-def test_undetected_audio_is_dropped_when_the_reply_begins() -> None:
-    stage = scene()
+def test_undetected_audio_is_dropped_when_the_reply_begins(stage: Scene) -> None:
     stage.say("audio_chunk", audio=HALF_SECOND)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
     stage.tell(Detected((STARTED, SPOKEN)))
@@ -180,8 +180,7 @@ def test_a_file_sent_at_once_loses_no_more_than_the_first_half_second() -> None:
     assert [each.samples for each in heard] == [base64.b64decode(one) for one in spoken[1:]]
 
 
-def test_several_segments_of_one_chunk_are_answered_one_after_the_other() -> None:
-    stage = scene()
+def test_several_segments_of_one_chunk_are_answered_one_after_the_other(stage: Scene) -> None:
     second = Segment(bytes(4 * 8_000))
     assert speak(stage, STARTED, SPOKEN, STARTED, second, STARTED) == [
         "Send(vad_state)",
@@ -207,8 +206,7 @@ def test_of_too_many_segments_the_oldest_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "http"])
-def test_interrupt_ends_only_the_turn(how: str) -> None:
-    stage = scene()
+def test_interrupt_ends_only_the_turn(stage: Scene, how: str) -> None:
     speak(stage, STARTED, SPOKEN, STARTED, SPOKEN)
     stage.tell(piece(0, "Half a"))
     told = stage.say("interrupt") if how == "interrupt" else stage.tell(StopRequested())
@@ -219,8 +217,7 @@ def test_interrupt_ends_only_the_turn(how: str) -> None:
     assert stage.only(TurnDone).text == "Half a"
 
 
-def test_interrupt_without_a_reply() -> None:
-    stage = scene()
+def test_interrupt_without_a_reply(stage: Scene) -> None:
     assert stage.say("interrupt") == ["Send(warning)"]
     assert stage.only(WarningMessage).code == "out_of_order"
     assert stage.tell(StopRequested()) == []
@@ -229,8 +226,7 @@ def test_interrupt_without_a_reply() -> None:
 # --- what goes wrong ---
 
 
-def test_a_failed_turn_is_rolled_back_and_the_session_continues() -> None:
-    stage = scene()
+def test_a_failed_turn_is_rolled_back_and_the_session_continues(stage: Scene) -> None:
     speak(stage)
     stage.tell(piece(0, "Well, "))
     told = stage.tell(TurnFailed(GenerationFailedError(), can_rollback=True))
@@ -249,8 +245,9 @@ def test_a_failed_turn_is_rolled_back_and_the_session_continues() -> None:
         (TurnFailed(ContextFullError(), can_rollback=True), "context_full"),
     ],
 )
-def test_a_turn_that_cannot_be_rolled_back_ends_the_session(event: Any, code: str) -> None:
-    stage = scene()
+def test_a_turn_that_cannot_be_rolled_back_ends_the_session(
+    stage: Scene, event: Any, code: str
+) -> None:
     speak(stage)
     assert stage.tell(event) == ["Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == code

@@ -120,7 +120,6 @@ class DuplexMachine(LiveMachine):
     # --- input ---
 
     def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
-        """Add a unit's audio; begin the unit if possible."""
         self._since_s = event.at_s
         self._received_samples += len(event.message.audio) // SAMPLE_BYTES
         # A short chunk costs the engine as much as a whole unit.

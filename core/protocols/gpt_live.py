@@ -209,7 +209,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return [*effects, *self._translated(self.units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Return the client's effects for those of the duplex machine."""
         translated: list[Effect] = []
         for effect in effects:
             match effect:

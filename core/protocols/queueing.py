@@ -128,13 +128,11 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     # --- with a worker ---
 
     def assigned(self, event: events.Assigned) -> list[QueueEffect]:
-        """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
     def assigned_too_late(self, event: events.Assigned) -> list[QueueEffect]:
-        """Release the worker, as the client has left."""
         return [ReleaseWorker(is_clean=True)]
 
     def connected(self, event: events.WorkerConnected) -> list[QueueEffect]:
@@ -169,7 +167,6 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     # --- the end ---
 
     def stop(self, event: events.RawMessage) -> list[QueueEffect]:
-        """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
         self._held.clear()
         if self._request_type == RequestType.CHAT:

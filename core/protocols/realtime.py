@@ -74,6 +74,17 @@ class RealtimeMachine(ResponseMachine):
         effects += self._choose_engine()
         return [*effects, *self._event("session.updated", session=self._wire())]
 
+    def reject(self, event: events.Rejected) -> list[Effect]:
+        """Report an invalid event; the session continues unless it is too big."""
+        problem = event.error
+        if isinstance(problem, FieldError):
+            code, text, param = problem.openai_code, problem.message, problem.param
+            sent = openai_events.error(code, text, param=param, event_id=problem.event_id)
+            return self._send(sent)
+        if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
+            return self._send(openai_events.error("invalid_event", problem.message))
+        return self.fail(problem)
+
     # --- input audio ---
 
     def append(self, event: Received[BufferAppend]) -> list[Effect]:
@@ -262,19 +273,6 @@ class RealtimeMachine(ResponseMachine):
         if not self._state.is_live or self._active is not None or self._audio.is_open:
             return []
         return self._respond()
-
-    # --- errors ---
-
-    def reject(self, event: events.Rejected) -> list[Effect]:
-        """Report an invalid event; the session continues unless it is too big."""
-        problem = event.error
-        if isinstance(problem, FieldError):
-            code, text, param = problem.openai_code, problem.message, problem.param
-            sent = openai_events.error(code, text, param=param, event_id=problem.event_id)
-            return self._send(sent)
-        if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
-            return self._send(openai_events.error("invalid_event", problem.message))
-        return self.fail(problem)
 
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")

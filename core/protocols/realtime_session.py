@@ -17,7 +17,7 @@ from core.schemas.common import Function
 from core.schemas.duplex_calls import DuplexConfig
 from core.tools import Offer, call_text, outputs_text
 
-Engine = Literal["turn", "live"]
+Engine = Literal["turn", "live"]  # responds by turns, or unit by unit
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 """Suffixes of model ids that select an engine."""
 # By eagerness: how much the model prefers to listen.
@@ -86,7 +86,6 @@ class SessionConfig:
         return _patched(self.output, patch)
 
     def engine(self, model: str) -> Engine:
-        """Return the engine that responds: by turns, or unit by unit."""
         for suffix in ENGINES:
             if model.endswith(f"-{suffix}"):
                 return suffix

@@ -93,7 +93,6 @@ class StreamingMachine(SessionMachine):
         return []
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
-        """Report the prefill; begin the next queued one, else wait for `generate`."""
         turn = self._turn
         if turn.cached_tokens is None:
             turn.cached_tokens = event.cached_tokens

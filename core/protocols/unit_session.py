@@ -113,7 +113,6 @@ class UnitSession:
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
-        """With `detects`, buffer input for voice activity detection too."""
         self.limits = limits
         self.machine = DuplexMachine(ids, limits, count, is_inner=True)
         self.rebase = self.machine.rebase
@@ -193,7 +192,6 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Set the next prompt: settings and conversation."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from core.errors import ContextFullError, InternalError, OmniError
@@ -101,8 +100,7 @@ class ResponseMachine(SessionMachine):
         self._active: Response | None = None
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self._new_units = partial(RealtimeUnitSession, ids, self._limits, count_tokens)
-        self.units = self._new_units()
+        self.units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
         self.unit_request: TurnRequest | None = None  # of the newest response by units
 
@@ -301,12 +299,16 @@ class ResponseMachine(SessionMachine):
         if output.voice_sample is None:
             return self.engine_failed(event)
         self._config = replace(self._config, output=replace(output, voice_sample=None))
-        self.units = self._new_units()
+        self._renew_units()
         text = event.error.message
         effects = self._send(openai_events.error("invalid_value", text, param=VOICE_SAMPLE))
         if response is not None:
             effects += self._end_response(response, Outcome("failed", "", "invalid_value", text))
         return [*effects, *self._continue()]
+
+    def _renew_units(self) -> None:
+        count_tokens = self.units.rebase.count_tokens
+        self.units = RealtimeUnitSession(self._ids, self._limits, count_tokens)
 
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
@@ -340,7 +342,7 @@ class ResponseMachine(SessionMachine):
             return []
         self._state.is_live = is_live
         if is_live:
-            self.units = self._new_units()
+            self._renew_units()
         return self._expect_no_response()
 
     def _refresh(self) -> None:

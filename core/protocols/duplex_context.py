@@ -53,7 +53,7 @@ class SpokenHistory:
     """The conversation so far, as text."""
 
     def __init__(self, count_tokens: CountTokens) -> None:
-        self._count = count_tokens
+        self.count_tokens = count_tokens
         self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
 
     def clear(self) -> None:
@@ -80,13 +80,13 @@ class SpokenHistory:
                 return
         self.add(Speaker.USER, f" {text}")
 
-    def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
-        """Return the newest items within the budget, oldest first."""
-        lines: deque[str] = deque()
+    def lines(self) -> list[str]:
+        """Return the newest items within `HISTORY_TOKENS`, oldest first."""
+        left_tokens, lines = HISTORY_TOKENS, deque[str]()
         for said in reversed(self._items):
             line = f"{said.speaker.value}: {said.text.strip()}"
-            max_tokens -= self._count(line)
-            if max_tokens < 0:
+            left_tokens -= self.count_tokens(line)
+            if left_tokens < 0:
                 break
             lines.appendleft(line)
         return list(lines)
@@ -115,7 +115,6 @@ class Rebase:
         self.history = SpokenHistory(count_tokens)  # the conversation so far
         self.is_stale = False  # a restart is due
         self.wants_speech = False  # the model was asked to speak and has not begun
-        self.count_tokens = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the current prompt yet
         self.going_in: list[Appended] = []  # in the prompt that is being prefilled
@@ -133,7 +132,7 @@ class Rebase:
     def has_room(self, words: Appended) -> bool:
         texts = (*self._kept, *self._waiting, words)
         # An empty text takes room, too, or any number of them would fit.
-        return sum(self.count_tokens(each.text) or 1 for each in texts) <= APPENDED_TOKENS
+        return sum(self.history.count_tokens(each.text) or 1 for each in texts) <= APPENDED_TOKENS
 
     def append(self, words: Appended) -> None:
         self._waiting.append(words)

@@ -113,7 +113,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
         if message.delegation_id is not None:
             return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
-        tokens = self.units.rebase.count_tokens(message.content)
+        tokens = self.units.rebase.history.count_tokens(message.content)
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]

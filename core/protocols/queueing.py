@@ -29,7 +29,7 @@ from core.protocols.effects import (
 from core.protocols.events import TimerName
 from core.protocols.machine import TableMachine, fail, fails, reject, warn, warns
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas import chat, duplex, streaming
 from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
@@ -83,6 +83,9 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._moves = 0
         self._order = order
+        self._on_wait: list[QueueEffect] = []  # when the wait begins
+        update = StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
+        self._on_report: list[QueueEffect] = [update]  # when the position was reported
 
     @property
     def _queues_per_turn(self) -> bool:
@@ -93,7 +96,8 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def open(self, event: events.Opened) -> list[QueueEffect]:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
-        return [*self._begin_waiting(), Enqueue(self._request_type, order=self._order)]
+        self._phase = QueueingPhase.WAITING
+        return [*self._on_wait, Enqueue(self._request_type, order=self._order)]
 
     def begin_turn(self, event: events.RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
@@ -103,13 +107,13 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
-        return [Send(Queued(**dict(event.position))), *self._next_update()]
+        return [Send(Queued(**dict(event.position))), *self._on_report]
 
     def position_changed(self, event: events.PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**dict(event.position))), *self._next_update()]
+        return [Send(QueueUpdate(**dict(event.position))), *self._on_report]
 
     def report(self, event: events.TimerFired) -> list[QueueEffect]:
-        return [ReportPosition(), *self._next_update()]
+        return [ReportPosition(), *self._on_report]
 
     def hold(self, event: events.RawMessage) -> list[QueueEffect]:
         if self._held:
@@ -151,9 +155,9 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
             return self.fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
+        self._phase = QueueingPhase.WAITING
         history = self._held[0].text if self._queues_per_turn else None
-        again = Enqueue(self._request_type, history, event.order)
-        return [*self._begin_waiting(), *effects, again]
+        return [*self._on_wait, *effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
@@ -174,22 +178,14 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         if self._queues_per_turn:
             done = streaming.Done(session_id=session_id, stopped=True)
             return [*self._release(is_clean=True), Send(done), *self._reopen()]
-        is_half = self._request_type == RequestType.HALF_DUPLEX_AUDIO
-        stopped = half_duplex.Stopped if is_half else duplex.Stopped
-        return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
+        stopped = duplex.Stopped(session_id=session_id)  # in half duplex too
+        return [Send(stopped), *self._end(Close(), is_clean=True)]
 
     def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
-
-    def _begin_waiting(self) -> list[QueueEffect]:
-        self._phase = QueueingPhase.WAITING
-        return []
-
-    def _next_update(self) -> list[QueueEffect]:
-        return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
         """Give back what this phase holds; the caller changes the phase."""
@@ -311,6 +307,7 @@ class EventQueueingMachine(QueueingMachine):
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._held = [] if first is None else [events.RawMessage(EVENT, first)]
+        self._on_wait, self._on_report = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)], []
 
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
         effects = super().enqueued(event)
@@ -335,13 +332,6 @@ class EventQueueingMachine(QueueingMachine):
         if isinstance(problem, errors.BadPayloadError) and not is_too_big:
             return [warn(problem)]
         return self.fail(problem)
-
-    def _begin_waiting(self) -> list[QueueEffect]:
-        timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
-        return [*super()._begin_waiting(), timer]
-
-    def _next_update(self) -> list[QueueEffect]:
-        return []
 
 
 def _chars(held: list[events.RawMessage]) -> int:

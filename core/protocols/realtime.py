@@ -23,17 +23,8 @@ from core.protocols.realtime_responses import (
     ResponseMachine,
 )
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
+from core.schemas import realtime as messages
 from core.schemas.openai_errors import FieldError, socket_code
-from core.schemas.realtime import (
-    BufferAppend,
-    InputImageAppend,
-    ItemCommand,
-    ItemCreate,
-    ItemTruncate,
-    ResponseCancel,
-    ResponseCreate,
-    SessionUpdate,
-)
 from core.schemas.realtime_session import ItemReference
 
 MIN_COMMIT_MS: Final = 100
@@ -52,7 +43,7 @@ class RealtimeMachine(ResponseMachine):
             *timer(TimerName.SESSION, self._limits.max_session_s),
         ]
 
-    def update(self, event: Received[SessionUpdate]) -> list[Effect]:
+    def update(self, event: Received[messages.SessionUpdate]) -> list[Effect]:
         message = event.message
         before, after = self._config, self._config.patched(message.session)
         if self._state.audible_until_s > 0 and after.output.voice != before.output.voice:
@@ -87,7 +78,7 @@ class RealtimeMachine(ResponseMachine):
 
     # --- input audio ---
 
-    def append(self, event: Received[BufferAppend]) -> list[Effect]:
+    def append(self, event: Received[messages.BufferAppend]) -> list[Effect]:
         message = event.message
         audio = self._audio
         if audio.is_too_far_behind:
@@ -170,7 +161,7 @@ class RealtimeMachine(ResponseMachine):
         sent = self._event("input_audio_buffer.timeout_triggered", **span)
         return [*sent, *self._commit(end_ms), *self._respond()]
 
-    def append_image(self, event: Received[InputImageAppend]) -> list[Effect]:
+    def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
         if not self._state.is_live:
             text = "Pictures outside items require a model that decides when to speak."
             return self._wrong(event, "invalid_event", text)
@@ -178,7 +169,7 @@ class RealtimeMachine(ResponseMachine):
 
     # --- items ---
 
-    def create_item(self, event: Received[ItemCreate]) -> list[Effect]:
+    def create_item(self, event: Received[messages.ItemCreate]) -> list[Effect]:
         message = event.message
         item_id = message.item.id or self._start.new_id("item")
         after, store = message.previous_item_id, self._store
@@ -195,14 +186,14 @@ class RealtimeMachine(ResponseMachine):
             self._changed()
         return [*added, *self._add_pictures(item.content)]
 
-    def retrieve_item(self, event: Received[ItemCommand]) -> list[Effect]:
+    def retrieve_item(self, event: Received[messages.ItemCommand]) -> list[Effect]:
         message = event.message
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
         return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
-    def truncate_item(self, event: Received[ItemTruncate]) -> list[Effect]:
+    def truncate_item(self, event: Received[messages.ItemTruncate]) -> list[Effect]:
         message = event.message
         item, active = self._store.get(message.item_id), self._active
         if item is None:
@@ -224,7 +215,7 @@ class RealtimeMachine(ResponseMachine):
         kind = "conversation.item.truncated"
         return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
 
-    def delete_item(self, event: Received[ItemCommand]) -> list[Effect]:
+    def delete_item(self, event: Received[messages.ItemCommand]) -> list[Effect]:
         message = event.message
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
@@ -234,7 +225,7 @@ class RealtimeMachine(ResponseMachine):
 
     # --- responses ---
 
-    def create_response(self, event: Received[ResponseCreate]) -> list[Effect]:
+    def create_response(self, event: Received[messages.ResponseCreate]) -> list[Effect]:
         patch = event.message.response or AS_CONFIGURED
         is_outside = patch.conversation == "none"
         if not is_outside and self._active is not None:
@@ -256,7 +247,7 @@ class RealtimeMachine(ResponseMachine):
         self._outside.append(response)
         return [*self._send(response.created()), *self._make_next()]
 
-    def cancel_response(self, event: Received[ResponseCancel]) -> list[Effect]:
+    def cancel_response(self, event: Received[messages.ResponseCancel]) -> list[Effect]:
         response_id = event.message.response_id
         wanted = [one for one in self._responses if response_id in (None, one.id)]
         if not wanted:

@@ -307,7 +307,7 @@ class ResponseMachine(SessionMachine):
         return [*effects, *self._continue()]
 
     def _renew_units(self) -> None:
-        count_tokens = self.units.rebase.count_tokens
+        count_tokens = self.units.rebase.history.count_tokens
         self.units = RealtimeUnitSession(self._ids, self._limits, count_tokens)
 
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:

@@ -72,25 +72,19 @@ def pcm(ms: int, *, speech: bool) -> bytes:
 
 @dataclass
 class Engine:
-    """Engine that carries out one effect at a time.
+    """Engine that carries out one effect at a time."""
 
-    Attributes:
-        replies: text and milliseconds of sound of each piece, for one reply after another; the last
-            one is said again and again.
-        asked: every request so far.
-        units: text, milliseconds of sound and end of the turn of the units to come; then it
-            listens, unless it has to speak.
-        prompts: what the duplex engine was given to begin with, each time.
-        steps: the units so far.
-    """
-
+    # Text and milliseconds of sound of each piece, for one reply after another; the last one is
+    # said again and again.
     replies: list[list[tuple[str, int]]] = field(
         default_factory=lambda: [[("Hello ", 300), ("there.", 200)]]
     )
-    asked: list[TurnRequest] = field(default_factory=list)
+    asked: list[TurnRequest] = field(default_factory=list)  # every request so far
+    # Text, milliseconds of sound and end of the turn of the units to come; then it listens, unless
+    # it has to speak.
     units: list[tuple[str, int, bool]] = field(default_factory=list)
-    prompts: list[Prepare] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    prompts: list[Prepare] = field(default_factory=list)  # of the duplex engine
+    steps: list[Step] = field(default_factory=list)  # the units so far
     _unit_work: deque[Event] = field(default_factory=deque)
     _seen: deque[Event] = field(default_factory=deque)
     _must_listen: bool = False

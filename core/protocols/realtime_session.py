@@ -71,11 +71,11 @@ class SessionConfig:
 
     def patched(self, patch: schemas.SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
-        changed = Json(output=_patched(self.output, patch)) | _given(patch, OF_SESSION)
+        changed = Json(output=_patched(self.output, patch)) | _given(patch)
         if patch.input_audio_format is not None:
             changed["input_format"] = schemas.AudioFormat.of_beta(patch.input_audio_format)
         if patch.audio is not None:  # the newer spelling takes precedence
-            changed |= _given(patch.audio.input, OF_INPUT)
+            changed |= _given(patch.audio.input)
         if not self.can_transcribe:
             changed["transcription"] = None
         if patch.truncation is not None:
@@ -148,22 +148,19 @@ class SessionConfig:
         }
 
 
-OF_SESSION: Final = {
-    "input_audio_transcription": "transcription",
-    "turn_detection": "turn_detection",
-    "tracing": "tracing",
-}
-OF_INPUT: Final = {
+SETTINGS: Final = {
     "format": "input_format",
+    "input_audio_transcription": "transcription",
     "transcription": "transcription",
     "turn_detection": "turn_detection",
+    "tracing": "tracing",
 }
 """Names of settings by those of a client's fields, which may set them to null."""
 
 
-def _given(patch: schemas.SessionPatch | schemas.AudioInput, names: dict[str, str]) -> Json:
-    given = patch.model_fields_set & {*names}
-    return {names[field]: value for field, value in patch if field in given}
+def _given(patch: schemas.SessionPatch | schemas.AudioInput) -> Json:
+    given = patch.model_fields_set & {*SETTINGS}
+    return {SETTINGS[field]: value for field, value in patch if field in given}
 
 
 def format_wire(audio_format: schemas.AudioFormat) -> Json:

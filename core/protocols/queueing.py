@@ -161,10 +161,7 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
 
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
-        try:
-            code = CloseCode(event.code)
-        except ValueError:
-            code = CloseCode.NORMAL
+        code = next((known for known in CloseCode if known == event.code), CloseCode.NORMAL)
         is_clean = not self._queues_per_turn
         return self._end(Close(code, event.reason), is_clean=is_clean)
 

@@ -96,9 +96,7 @@ class RealtimeMachine(ResponseMachine):
             for probability in event.probabilities:
                 of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
                 is_audible = event.at_s < self._state.audible_until_s
-                match audio.segmenter.process(
-                    probability, rules, is_audible=is_audible, levels=of_window
-                ):
+                match audio.segmenter.process(probability, rules, of_window, is_audible=is_audible):
                     case SpeechOpened(start_ms):
                         effects += self._speech_began(start_ms, event.at_s)
                     case SpeechClosed(end_ms):

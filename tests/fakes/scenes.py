@@ -12,11 +12,12 @@ from pydantic import TypeAdapter
 from core.protocols.effects import Release, Send, ServerMessage, label
 from core.protocols.events import Event, Opened, Received, TimerFired, TimerName
 from core.protocols.tables import SAME, Row
-from core.schemas import duplex, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 
 DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ClientMessage)
 HALF_DUPLEX: TypeAdapter[Any] = TypeAdapter(half_duplex.ClientMessage)
 STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerClientMessage)
+CHAT: TypeAdapter[Any] = TypeAdapter(chat.ClientMessage)
 
 
 def audio(duration_ms: int, rate_hz: int = 16_000) -> str:

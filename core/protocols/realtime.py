@@ -61,7 +61,7 @@ class RealtimeMachine(ResponseMachine):
             if before.turn_detection is None:
                 self._audio.segmenter.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
-            effects += self._wait_for_speech(event.at_s)
+            effects += self._wait_for_speech()
         effects += self._choose_engine()
         return [*effects, *self._event("session.updated", session=self._wire())]
 
@@ -98,12 +98,12 @@ class RealtimeMachine(ResponseMachine):
                 is_audible = event.at_s < self._state.audible_until_s
                 match audio.segmenter.process(probability, rules, of_window, is_audible=is_audible):
                     case SpeechOpened(start_ms):
-                        effects += self._speech_began(start_ms, event.at_s)
+                        effects += self._speech_began(start_ms)
                     case SpeechClosed(end_ms):
-                        effects += self._speech_ended(end_ms, event.at_s)
+                        effects += self._speech_ended(end_ms)
             if event.at_s < self._state.audible_until_s:
                 if opened := audio.segmenter.process_partial(levels, rules):
-                    effects += self._speech_began(opened.start_ms, event.at_s)
+                    effects += self._speech_began(opened.start_ms)
         if self._state.is_live:
             self.units.input.append(event.samples, event.at_s)
             effects += [] if self.units.waits_for_audio else self._continue()
@@ -143,7 +143,7 @@ class RealtimeMachine(ResponseMachine):
 
     def clear_output(self, event: Event) -> list[Effect]:
         """Note that playback ended; the client itself holds unplayed audio."""
-        self._end_playback(event.at_s)
+        self._end_playback()
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
@@ -208,7 +208,7 @@ class RealtimeMachine(ResponseMachine):
             self._store.put(cut)
             if cut.text != item.text:
                 self._changed()
-        self._end_playback(event.at_s)
+        self._end_playback()
         where = {"item_id": item.id, "content_index": message.content_index}
         kind = "conversation.item.truncated"
         return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
@@ -252,7 +252,7 @@ class RealtimeMachine(ResponseMachine):
             text = "Cancellation failed: no active response found."
             return self._wrong(event, "response_cancel_not_active", text)
         if not wanted[0].is_outside:
-            self._end_playback(event.at_s)
+            self._end_playback()
         return self._cut(wanted[0], CLIENT_CANCELLED)
 
     def stop(self, event: Event) -> list[Effect]:
@@ -263,7 +263,7 @@ class RealtimeMachine(ResponseMachine):
             return []
         return self._respond()
 
-    def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
+    def _speech_began(self, start_ms: int) -> list[Effect]:
         item_id = self._start.new_id("item")
         self._audio.open(item_id, start_ms)
         kind = "input_audio_buffer.speech_started"
@@ -272,14 +272,14 @@ class RealtimeMachine(ResponseMachine):
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
-        self._end_playback(now_s)
+        self._end_playback()
         return [*effects, *self._cut(self._active, "turn_detected")]
 
-    def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
+    def _speech_ended(self, end_ms: int) -> list[Effect]:
         rules = self._config.turn_detection
         effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
-            return [*effects, *self._wait_for_speech(now_s)]
+            return [*effects, *self._wait_for_speech()]
         if self._state.is_live:
             return [*effects, *self._expect_response()]
         if self._active is None:
@@ -287,9 +287,9 @@ class RealtimeMachine(ResponseMachine):
         self._audio.is_unanswered = True
         return effects
 
-    def _end_playback(self, now_s: float) -> None:
+    def _end_playback(self) -> None:
         """Note that the client plays nothing more of what it was sent."""
-        self._state.audible_until_s = min(self._state.audible_until_s, now_s)
+        self._state.audible_until_s = min(self._state.audible_until_s, self._state.now_s)
 
     def _score_next(self) -> list[Effect]:
         pcm = self._audio.next_to_score()

@@ -178,13 +178,13 @@ class ResponseMachine(SessionMachine):
         kinds, wire = ("added", "done"), item.wire()
         return self._send(*(openai_events.item_event(kind, wire, previous) for kind in kinds))
 
-    def _wait_for_speech(self, now_s: float) -> list[Effect]:
+    def _wait_for_speech(self) -> list[Effect]:
         """Start the idle timer if the client set a time-out."""
         rules = self._config.turn_detection
         idle_ms = rules.idle_timeout_ms if rules is not None else None
         if idle_ms is None or self._active is not None or self._audio.is_open:
             return []
-        silent_s = max(0.0, self._state.audible_until_s - now_s)
+        silent_s = max(0.0, self._state.audible_until_s - self._state.now_s)
         return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]
 
     # --- the turn engine ---
@@ -499,7 +499,7 @@ class ResponseMachine(SessionMachine):
         else:
             self._outside.remove(response)
         owed = self._respond() if self._audio.is_unanswered and self._active is None else []
-        effects = [*self._send(*sent), *owed, *self._wait_for_speech(self._state.now_s)]
+        effects = [*self._send(*sent), *owed, *self._wait_for_speech()]
         if is_foreign and response.has_output:
             self._changed()
         return effects

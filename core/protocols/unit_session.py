@@ -158,7 +158,6 @@ class UnitSession:
 class RealtimeUnitSession(UnitSession):
     def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
-            max_session_s=0.0,
             idle_timeout_s=0.0,
             max_kv_tokens=limits.max_kv_tokens,
             kv_reserve_tokens=limits.kv_reserve_tokens,

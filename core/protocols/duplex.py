@@ -11,15 +11,8 @@ from typing import Final
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import Rebase
-from core.protocols.duplex_units import (
-    ITEM_MAX_CHARS,
-    CountTokens,
-    DuplexLimits,
-    Speaker,
-    UnitInput,
-    UnitResults,
-)
+from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase, Speaker
+from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
 from core.protocols.effects import (
     Effect,
     Finalize,
@@ -61,13 +54,13 @@ class DuplexMachine(LiveMachine):
         limits: DuplexLimits | None = None,
         count_tokens: CountTokens = len,
         *,
-        keeps_history: bool = True,
+        is_inner: bool = False,
     ) -> None:
-        """Without `keeps_history` the caller adds to it what the model says."""
+        """With `is_inner` the caller detects speech, and adds to the history what is said."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
-        self._keeps_history = keeps_history
+        self._is_inner = is_inner
         self._input = UnitInput(self._limits)
         self._results = UnitResults()
         self._pace = AudioRateLimit()
@@ -103,11 +96,9 @@ class DuplexMachine(LiveMachine):
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
         message = messages.Prepared(
+            **vars(self._ids),
             prompt_length=event.prompt_length,
             prompt_tokens=event.input_tokens,
-            recording_session_id=self._ids.recording_session_id,
-            session_id=self._ids.session_id,
-            session_secret=self._ids.session_secret,
             chunk_ms=config.chunk_ms,
             max_kv_tokens=self._limits.max_kv_tokens,
             pause_timeout=self._limits.pause_timeout_s,
@@ -122,14 +113,13 @@ class DuplexMachine(LiveMachine):
     # --- input ---
 
     def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
-        """Add a unit's audio; begin the unit if possible."""
         self._since_s = event.at_s
         self._received_samples += len(event.message.audio) // SAMPLE_BYTES
         # A short chunk costs the engine as much as a whole unit.
         first = self.rebase.first
         if problem := self._pace.take(event.message.audio, event.at_s, first.config.chunk_ms):
             return self.fail(problem)
-        is_detected = first.barge_in is None and not first.transcribe
+        is_detected = self._is_inner or (first.barge_in is None and not first.transcribe)
         effects = self._input.add_chunk(event.message, event.at_s, is_detected=is_detected)
         effects += self._restart_idle_timer()
         effects += [*self._input.detect_next(), *self._begin_unit(event.at_s)]
@@ -229,7 +219,7 @@ class DuplexMachine(LiveMachine):
 
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
-        if self._keeps_history and result.text:
+        if result.text and not self._is_inner:
             self.rebase.history.add(Speaker.ASSISTANT, result.text)
         return Send(result)
 

@@ -1,4 +1,4 @@
-"""Units of one duplex session: waiting input, the next unit, results, what was said. Pure.
+"""Units of one duplex session: waiting input, the next unit, results. Pure.
 
 Bounded: beyond `max_chunks` the oldest chunk is dropped, beyond `max_frames` of a unit the oldest
 picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
@@ -7,10 +7,9 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Frame, Prefetch, Send, StartTimer, StopTimer
@@ -19,11 +18,6 @@ from core.protocols.machine import LiveLimits
 from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
-
-HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
-ITEMS_MAX: Final = 256
-ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
-USER_SPOKE: Final = "[the user spoke]"
 
 DROPPED: Final = {
     ErrorCode.LATE_CHUNK: "The model is slower than the audio: {} chunks dropped so far.",
@@ -35,23 +29,15 @@ DROPPED: Final = {
 class DuplexLimits(LiveLimits):
     """Limits of a duplex session.
 
-    Source of the defaults: docs/specification/service.md#2.5 and #4.1.
-
-    Attributes:
-        pause_timeout_s: longest pause.
-        idle_timeout_s: longest time without audio, pauses excluded; 0 is unlimited. Ours.
-        has_window: a sliding window drops old units, so that the cache never fills up.
-        max_backlog_chunks: chunks waiting for their unit; beyond it the oldest is dropped.
-        max_frames_per_chunk: pictures of a unit; beyond it the oldest is dropped.
-        frame_grace_s: how long a chunk waits for a picture that follows it.
+    Source of the defaults: docs/specification/service.md#2.5 and #4.1; the idle time-out is ours.
     """
 
-    pause_timeout_s: float = 60.0
-    idle_timeout_s: float = 60.0
-    has_window: bool = False
-    max_backlog_chunks: int = 3
-    max_frames_per_chunk: int = 4
-    frame_grace_s: float = 0.02
+    pause_timeout_s: float = 60.0  # longest pause
+    idle_timeout_s: float = 60.0  # longest time without audio, pauses excluded; 0 is unlimited
+    has_window: bool = False  # a sliding window drops old units, so that the cache never fills up
+    max_backlog_chunks: int = 3  # chunks waiting for their unit; beyond it the oldest is dropped
+    max_frames_per_chunk: int = 4  # pictures of a unit; beyond it the oldest is dropped
+    frame_grace_s: float = 0.02  # how long a chunk waits for a picture that follows it
 
 
 @dataclass
@@ -253,63 +239,3 @@ class UnitResults:
     def _wall_clock_ms(self, now_s: float) -> float:
         assert self._unit is not None
         return max(0.0, (now_s - self._unit.arrived_s) * MS_PER_S)
-
-
-CountTokens = Callable[[str], int]
-
-
-class Speaker(StrEnum):
-    USER = "User"
-    ASSISTANT = "Assistant"
-    DEVELOPER = "Note"
-
-
-class _Said(NamedTuple):
-    """Consecutive text of one speaker, or `USER_SPOKE` until there is a transcript."""
-
-    speaker: Speaker
-    text: str
-    start_samples: int = 0  # of speech without a transcript, in the input
-
-
-class SpokenHistory:
-    """The conversation so far, as text."""
-
-    def __init__(self, count_tokens: CountTokens) -> None:
-        self._count = count_tokens
-        self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
-
-    def clear(self) -> None:
-        self._items.clear()
-
-    def add(self, speaker: Speaker, text: str) -> None:
-        """Add text; consecutive text of one speaker is one item."""
-        before = self._items[-1] if self._items else None
-        if before is not None and before.speaker is speaker and before.text != USER_SPOKE:
-            self._items.pop()
-            text = before.text + text
-        self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
-
-    def add_speech(self, start_samples: int) -> None:
-        """Note that the user speaks; consecutive speech without a transcript is one item."""
-        if not self._items or self._items[-1].text != USER_SPOKE:
-            self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
-
-    def set_transcript(self, text: str, end_samples: int) -> None:
-        """Set the transcript of the user's newest speech without one that began before its end."""
-        for index, item in reversed(list(enumerate(self._items))):
-            if item.text == USER_SPOKE and item.start_samples <= end_samples:
-                self._items[index] = item._replace(text=text)
-                return
-        self.add(Speaker.USER, f" {text}")
-
-    def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
-        """Return the newest items within the budget, oldest first."""
-        lines: deque[str] = deque()
-        for said in reversed(self._items):
-            line = f"{said.speaker.value}: {said.text.strip()}"
-            max_tokens -= self._count(line)
-            if max_tokens < 0:
-                break
-            lines.appendleft(line)
-        return list(lines)

@@ -5,15 +5,15 @@ Its phases are those of the duplex machine inside. Pure: audio is passed as byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, get_args
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
-from core.protocols.duplex_context import Append, Appended
-from core.protocols.duplex_units import CountTokens, DuplexLimits
+from core.protocols.duplex_context import Append, Appended, CountTokens
+from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import (
     Close,
     Effect,
@@ -47,9 +47,6 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self.may_record = True
         self.units = PacedSession(ids, limits, count)
         self._events = LiveEvents(live, limits.max_session_s)
-        self._count = count
-        self._transcribes = live.transcribes
-        self._context_tokens = limits.max_kv_tokens
         self._start_id: str | None = None  # of the client's `session.start`, until it is answered
         self._usage_due_s = 0.0  # when the usage is next reported
         self._last_event_s = 0.0  # when the client last sent an event
@@ -74,7 +71,8 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         self._events.settings = settings
         self._start_id = event.message.event_id
         self.may_record = settings.store is not False
-        return self._translated(self.units.prepare(settings, event.at_s))
+        transcribes = self._events.names.transcribes
+        return self._translated(self.units.prepare(settings, event.at_s, transcribes=transcribes))
 
     def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self._translated(self.units.handle(event))
@@ -115,7 +113,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
         if message.delegation_id is not None:
             return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
-        tokens = self._count(message.content)
+        tokens = self.units.rebase.history.count_tokens(message.content)
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]
@@ -211,15 +209,11 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
         return [*effects, *self._translated(self.units.advance(at_s))]
 
     def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Return the client's effects for those of the duplex machine."""
         translated: list[Effect] = []
         for effect in effects:
             match effect:
-                case Prefill(duplex.Prepare() as prompt):
-                    wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
-                    translated.append(Prefill(prompt.model_copy(update=wanted)))
                 case Step():
-                    translated.append(replace(effect, client_format=self.units.format))
+                    translated.append(replace(effect, client_format=self.units.sender.format))
                 case Send(message):
                     translated += self._translated_message(message)
                 case _:
@@ -258,7 +252,7 @@ class GptLiveMachine(TableMachine[Phase, Effect]):
             return self._events.failed(error)
         text = (
             "'session.instructions', with all that was appended to them, exceed the context of "
-            f"{self._context_tokens} tokens."
+            f"{self.units.limits.max_kv_tokens} tokens."
         )
         where = ("session.instructions", self._start_id)
         return self._events.error(socket_code(error.code), text, *where)
@@ -315,24 +309,25 @@ BEGUN: Final = "preparing active"
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
-# Any: the client event that the action takes.
-CLIENT_ROWS: Final[tuple[tuple[str, str, Callable[[GptLiveMachine, Any], list[Effect]]], ...]] = (
-    ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
-    ("session.input_image.append", UNITS, MACHINE.append_image),
-    ("session.input_audio.mute session.input_audio.unmute", MUTED, MACHINE.mute),
-    *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),
-    ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
-    ("session.close", LAST, MACHINE.close),
+MUTES: Final = "session.input_audio.mute session.input_audio.unmute"
+APPENDS: Final = " ".join(f"session.{purpose}.append" for purpose in Append)
+CLIENT_ROWS: Final = (
+    Row(BEGUN, "audio_received", MAY_END, f"{UNITS} {LAST}", MACHINE.append_audio),
+    Row(BEGUN, "session.input_image.append", MAY_END, UNITS, MACHINE.append_image),
+    Row(BEGUN, MUTES, MAY_END, MUTED, MACHINE.mute),
+    Row(BEGUN, APPENDS, MAY_END, f"{ERROR} {UNITS} {LAST}", MACHINE.append),
+    Row(BEGUN, "session.update", MAY_END, f"{ERROR} Send(session.updated)", MACHINE.change),
+    Row(BEGUN, "session.close", MAY_END, LAST, MACHINE.close),
 )
-"""Client events after `session.start`, with their effects and actions."""
-TOO_EARLY: Final = " ".join([*(kinds for kinds, _, _ in CLIENT_ROWS), *REFUSED, "fixture"])
+"""Client events after `session.start`."""
+TOO_EARLY: Final = " ".join([*(row.events for row in CLIENT_ROWS), *REFUSED, "fixture"])
 TABLE: Final = (
     Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
     Row("waiting", "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row("waiting", "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
     Row("waiting", TOO_EARLY, SAME, ERROR, MACHINE.too_early),
     Row("preparing", "prefill_done", "active", STARTED, MACHINE.started),
-    *(Row(BEGUN, kinds, MAY_END, effects, action) for kinds, effects, action in CLIENT_ROWS),
+    *CLIENT_ROWS,
     Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
     Row("preparing", "fixture", SAME, ERROR, MACHINE.too_early),

@@ -49,18 +49,13 @@ COLD_START_SAMPLES: Final = messages.COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_
 
 @dataclass(frozen=True)
 class HalfDuplexLimits(LiveLimits):
-    """Limits of a half-duplex session; the idle time-out comes with `prepare`.
+    """Limits of a half-duplex session, which are ours; the idle time-out comes with `prepare`."""
 
-    Attributes:
-        max_waiting_s: audio waiting for detection; beyond it the oldest is dropped. Ours: as much
-            as may arrive at once, so that a client that sends a whole file loses none of it.
-        max_waiting_chunks: the same in chunks. Ours.
-        max_waiting_segments: segments of one chunk waiting for their reply; beyond it the oldest is
-            dropped. Ours.
-    """
-
+    # Audio waiting for detection; beyond it the oldest is dropped. Ours: as much as may arrive at
+    # once, so that a client that sends a whole file loses none of it.
     max_waiting_s: float = AHEAD_MAX_S
-    max_waiting_chunks: int = 512
+    max_waiting_chunks: int = 512  # the same in chunks
+    # Segments of one chunk waiting for their reply; beyond it the oldest is dropped.
     max_waiting_segments: int = 4
 
 
@@ -152,12 +147,7 @@ class HalfDuplexMachine(LiveMachine):
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self._phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
-        message = messages.Prepared(
-            session_id=self._ids.session_id,
-            timeout_s=self._timeout_s,
-            recording_session_id=self._ids.recording_session_id,
-            session_secret=self._ids.session_secret,
-        )
+        message = messages.Prepared(**vars(self._ids), timeout_s=self._timeout_s)
         session = timer(TimerName.SESSION, self._limits.max_session_s)
         return [Send(message), *self._wait_for_audio(event.at_s), *session]
 

@@ -61,7 +61,7 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = {
 
 @dataclass(frozen=True)
 class SessionIds:
-    """Ids of a session, and the secret of its owner."""
+    """Ids of a session, and the secret of its owner, by their names in messages."""
 
     session_id: str
     recording_session_id: str | None = None
@@ -303,21 +303,13 @@ class Reply:
 
 @dataclass(frozen=True)
 class LiveLimits:
-    """Limits of a half- or full-duplex session.
+    """Limits of a half- or full-duplex session."""
 
-    Attributes:
-        max_session_s: longest session; 0 is unlimited.
-        prepare_timeout_s: longest time without `prepare`. Ours.
-        stop_grace_s: how long `stop` waits for running work to end. Ours.
-        max_kv_tokens: tokens at which the session ends.
-        kv_reserve_tokens: remaining tokens at which the client is warned. Ours.
-    """
-
-    max_session_s: float = 0.0
-    prepare_timeout_s: float = 60.0
-    stop_grace_s: float = 5.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
+    max_session_s: float = 0.0  # longest session; 0 is unlimited
+    prepare_timeout_s: float = 60.0  # longest time without `prepare`; ours
+    stop_grace_s: float = 5.0  # how long `stop` waits for running work to end; ours
+    max_kv_tokens: int = 8_192  # tokens at which the session ends
+    kv_reserve_tokens: int = 512  # remaining tokens at which the client is warned; ours
 
 
 DROP_EARLY: Final = warns_once("not_prepared", errors.NotPreparedError)
@@ -358,17 +350,12 @@ class LiveMachine(SessionMachine):
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; only `Release` waits for work that still runs."""
-        session_id, recording_id = self._ids.session_id, self._ids.recording_session_id
-        message = self.stopped(session_id=session_id, recording_session_id=recording_id)
-        return self._end(Send(message), close=Close())
+        return self._end(Send(self.stopped(**vars(self._ids))), close=Close())
 
     def time_out_session(self, event: events.TimerFired) -> list[Effect]:
         since_s = self._ready_s if event.name == TimerName.SESSION else self._since_s
-        fields = {
-            "reason": TIMEOUTS[event.name],
-            "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
-            "session_id": self._ids.session_id,
-        }
+        elapsed_s = round(max(0.0, event.at_s - since_s), 1)
+        fields = vars(self._ids) | {"reason": TIMEOUTS[event.name], "elapsed_s": elapsed_s}
         return self._end(Send(self.timed_out.model_validate(fields)), close=Close())
 
 

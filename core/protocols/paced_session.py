@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, NamedTuple
 from pybase64 import b64encode_as_string
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.duplex_context import SPEAKER_OF
-from core.protocols.duplex_units import CountTokens, DuplexLimits, Speaker
+from core.protocols.duplex_context import SPEAKER_OF, CountTokens, Speaker
+from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect, Prefill, Send
-from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
+from core.protocols.events import MS_PER_S, Detected, Received
 from core.protocols.machine import SessionIds
 from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.unit_session import UnitSession
@@ -55,6 +55,7 @@ class PacedSender:
     """Output audio and text that were not sent yet, in the client's format."""
 
     def __init__(self, audio_format: AudioFormat) -> None:
+        self.format = audio_format
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
         self.due_s = inf  # when the next piece is sent; setting it restarts the clock
@@ -138,12 +139,10 @@ class PacedSession(UnitSession):
         self._is_detecting = False  # a `Detect` is running
         self.is_paused = False
         self._may_hold_from_s = 0.0
-        self.format = AudioFormat()
-        self.sender = PacedSender(self.format)
+        self.sender = PacedSender(AudioFormat())
 
-    def prepare(self, settings: SessionSettings, at_s: float) -> list[Effect]:
-        self.format = settings.audio.format
-        self.sender = PacedSender(self.format)
+    def prepare(self, settings: SessionSettings, at_s: float, *, transcribes: bool) -> list[Effect]:
+        self.sender = PacedSender(settings.audio.format)
         for item in settings.input or ():
             self.rebase.history.add(SPEAKER_OF[item.role], f" {item.content[0].text}")
         self.input.begin(at_s)
@@ -151,6 +150,8 @@ class PacedSession(UnitSession):
             prefix_system_prompt=settings.instructions or "",
             ref_audio_base64=settings.audio.output.voice_sample,
             early_audio=True,
+            transcribe=transcribes,
+            barge_in=duplex.BargeInConfig(),
         )
         return self.handle(Received(first, at_s=at_s))
 
@@ -216,12 +217,9 @@ class PacedSession(UnitSession):
 
     def put(self, unit: duplex.ResultPart | duplex.Result) -> None:
         """Add the output of the current unit, which the last event carries, unless discarded."""
-        event, _ = self.seen[-1]
-        assert isinstance(event, AudioReady | StepDone)
-        is_used = self.end_unit(unit) if isinstance(unit, duplex.Result) else not self.drops_unit
-        if not is_used or self.fixture is not None:
+        if not self.takes(unit) or self.fixture is not None:
             return
-        self.sender.put(event.client_audio)
+        self.sender.put(self.client_audio)
         if isinstance(unit, duplex.Result):
             self.sender.end_unit(unit.text)
 
@@ -268,7 +266,7 @@ class LiveEvents:
     """Builds the events of one session. Optional fields without a value are absent, never null."""
 
     def __init__(self, names: LiveNames, max_session_s: float) -> None:
-        self._names = names
+        self.names = names
         self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_SESSION_S)
         self.settings = SessionSettings(model=names.model)  # requested by the client
         self._count = 0
@@ -289,7 +287,7 @@ class LiveEvents:
 
     def notes(self) -> list[Send]:
         notes = []
-        if not self._names.transcribes:
+        if not self.names.transcribes:
             text = "This server does not transcribe the input."
             notes.append(("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
@@ -345,12 +343,12 @@ class LiveEvents:
         known = {*SessionSettings.model_fields} - {"model"}
         settings = self.settings.model_dump(include=known, exclude_none=True)
         settings["audio"]["output"].pop("voice_sample", None)
-        names = {"id": self._names.session_id, "status": "active", "model": self._names.model}
+        names = {"id": self.names.session_id, "status": "active", "model": self.names.model}
         return names | {"expires_at": self._expires_at} | settings
 
     # Any: JSON.
     def _event(self, kind: str, reply_to: str | None = None, **fields: Any) -> Send:
         self._count += 1
-        event_id = f"event_{self._names.event_prefix}{self._count:0{ID_DIGITS}d}"
+        event_id = f"event_{self.names.event_prefix}{self._count:0{ID_DIGITS}d}"
         reply = {} if reply_to is None else {"client_event_id": reply_to}
         return Send(ServerEvent(kind, {"event_id": event_id, **reply, **fields}))

@@ -29,7 +29,7 @@ from core.protocols.effects import (
 from core.protocols.events import TimerName
 from core.protocols.machine import TableMachine, fail, fails, reject, warn, warns
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas import chat, duplex, streaming
 from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
@@ -49,15 +49,11 @@ class QueueingLimits:
     """Periods and counts of the queueing machine.
 
     Source of the first: docs/specification/service.md#2.2; the others are ours.
-
-    Attributes:
-        update_period_s: between two reports of the position.
-        open_timeout_s: longest time between turns; no worker is held meanwhile.
-        max_moves: how often a request moves to another worker because one cannot be reached.
     """
 
-    update_period_s: float = 3.0
-    open_timeout_s: float = 300.0
+    update_period_s: float = 3.0  # between two reports of the position
+    open_timeout_s: float = 300.0  # longest time between turns; no worker is held meanwhile
+    # How often a request moves to another worker because one cannot be reached.
     max_moves: int = 3
 
 
@@ -87,6 +83,9 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         self._held: list[events.RawMessage] = []  # for the worker, such as `prepare` or `prefill`
         self._moves = 0
         self._order = order
+        self._on_wait: list[QueueEffect] = []  # when the wait begins
+        update = StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
+        self._on_report: list[QueueEffect] = [update]  # when the position was reported
 
     @property
     def _queues_per_turn(self) -> bool:
@@ -97,7 +96,8 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     def open(self, event: events.Opened) -> list[QueueEffect]:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
-        return [*self._begin_waiting(), Enqueue(self._request_type, order=self._order)]
+        self._phase = QueueingPhase.WAITING
+        return [*self._on_wait, Enqueue(self._request_type, order=self._order)]
 
     def begin_turn(self, event: events.RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
@@ -107,13 +107,13 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
-        return [Send(Queued(**dict(event.position))), *self._next_update()]
+        return [Send(Queued(**dict(event.position))), *self._on_report]
 
     def position_changed(self, event: events.PositionChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**dict(event.position))), *self._next_update()]
+        return [Send(QueueUpdate(**dict(event.position))), *self._on_report]
 
     def report(self, event: events.TimerFired) -> list[QueueEffect]:
-        return [ReportPosition(), *self._next_update()]
+        return [ReportPosition(), *self._on_report]
 
     def hold(self, event: events.RawMessage) -> list[QueueEffect]:
         if self._held:
@@ -132,13 +132,11 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
     # --- with a worker ---
 
     def assigned(self, event: events.Assigned) -> list[QueueEffect]:
-        """Send `queue_done` unless a session is resumed; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
         return [StopTimer(self.waiting_timer), *done, ConnectWorker()]
 
     def assigned_too_late(self, event: events.Assigned) -> list[QueueEffect]:
-        """Release the worker, as the client has left."""
         return [ReleaseWorker(is_clean=True)]
 
     def connected(self, event: events.WorkerConnected) -> list[QueueEffect]:
@@ -157,23 +155,19 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
             return self.fail(event.error)
         self._moves += 1
         effects = self._release(is_clean=True)
+        self._phase = QueueingPhase.WAITING
         history = self._held[0].text if self._queues_per_turn else None
-        again = Enqueue(self._request_type, history, event.order)
-        return [*self._begin_waiting(), *effects, again]
+        return [*self._on_wait, *effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_closed(self, event: events.WorkerClosed) -> list[QueueEffect]:
         """Pass the close code on; a turn that ended in order would have sent `done` first."""
-        try:
-            code = CloseCode(event.code)
-        except ValueError:
-            code = CloseCode.NORMAL
+        code = next((known for known in CloseCode if known == event.code), CloseCode.NORMAL)
         is_clean = not self._queues_per_turn
         return self._end(Close(code, event.reason), is_clean=is_clean)
 
     # --- the end ---
 
     def stop(self, event: events.RawMessage) -> list[QueueEffect]:
-        """Leave the queue: end the turn, or the session of a live protocol or chat."""
         session_id = self._session_id
         self._held.clear()
         if self._request_type == RequestType.CHAT:
@@ -181,22 +175,14 @@ class QueueingMachine(TableMachine[QueueingPhase, QueueEffect]):
         if self._queues_per_turn:
             done = streaming.Done(session_id=session_id, stopped=True)
             return [*self._release(is_clean=True), Send(done), *self._reopen()]
-        is_half = self._request_type == RequestType.HALF_DUPLEX_AUDIO
-        stopped = half_duplex.Stopped if is_half else duplex.Stopped
-        return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
+        stopped = duplex.Stopped(session_id=session_id)  # in half duplex too
+        return [Send(stopped), *self._end(Close(), is_clean=True)]
 
     def close(self, event: events.RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
     def leave(self, event: events.Disconnected) -> list[QueueEffect]:
         return self._end(None, is_clean=False)
-
-    def _begin_waiting(self) -> list[QueueEffect]:
-        self._phase = QueueingPhase.WAITING
-        return []
-
-    def _next_update(self) -> list[QueueEffect]:
-        return [StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)]
 
     def _release(self, *, is_clean: bool) -> list[QueueEffect]:
         """Give back what this phase holds; the caller changes the phase."""
@@ -284,19 +270,14 @@ RECONNECT_S: Final = 1.0
 
 @dataclass(frozen=True)
 class WaitLimits:
-    """How long a client may wait, and how many of its events are held meanwhile.
+    """How long a client may wait, and how many of its events are held meanwhile. Ours."""
 
-    Attributes:
-        max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
-            clients' own limits are 10 s.
-        max_events: events held; one more ends the connection. The oldest audio is dropped first.
-        max_audio_chars: Base64 of audio held; beyond it the oldest is dropped.
-        max_chars: length of all events held; more ends the connection. Ours: the longest event.
-    """
-
+    # Longest wait; one that is estimated to be longer ends after a second. The clients' own limits
+    # are 10 s.
     max_wait_s: float = 8.0
-    max_events: int = 64
-    max_audio_chars: int = MIB
+    max_events: int = 64  # held; one more ends the connection. The oldest audio is dropped first
+    max_audio_chars: int = MIB  # Base64 of audio held; beyond it the oldest is dropped
+    # Length of all events held: that of the longest event; more ends the connection.
     max_chars: int = EVENT_LIMIT_BYTES
 
 
@@ -323,6 +304,7 @@ class EventQueueingMachine(QueueingMachine):
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._held = [] if first is None else [events.RawMessage(EVENT, first)]
+        self._on_wait, self._on_report = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)], []
 
     def enqueued(self, event: events.Enqueued) -> list[QueueEffect]:
         effects = super().enqueued(event)
@@ -347,13 +329,6 @@ class EventQueueingMachine(QueueingMachine):
         if isinstance(problem, errors.BadPayloadError) and not is_too_big:
             return [warn(problem)]
         return self.fail(problem)
-
-    def _begin_waiting(self) -> list[QueueEffect]:
-        timer = StartTimer(TimerName.WAIT, self._wait.max_wait_s)
-        return [*super()._begin_waiting(), timer]
-
-    def _next_update(self) -> list[QueueEffect]:
-        return []
 
 
 def _chars(held: list[events.RawMessage]) -> int:

@@ -8,18 +8,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from core.errors import BadPayloadError, CloseCode, TooBigError
+from core.errors import BadPayloadError, SessionTimeoutError, ShuttingDownError, TooBigError
 from core.protocols import events, openai_events
 from core.protocols.effects import Effect, ScoreSpeech, StopTimer
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
-from core.protocols.machine import SessionMachine, timer
+from core.protocols.machine import SessionMachine, fails, timer
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
-from core.protocols.realtime_items import ROOT, item_of
-from core.protocols.realtime_response import truncated
-from core.protocols.realtime_responses import TURN_DETECTED, UNIT_EVENTS, ResponseMachine
+from core.protocols.realtime_items import ROOT, Content, item_of
+from core.protocols.realtime_response import Response, truncated
+from core.protocols.realtime_responses import (
+    AS_CONFIGURED,
+    CLIENT_CANCELLED,
+    UNIT_EVENTS,
+    ResponseMachine,
+)
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
+from core.schemas import realtime as messages
 from core.schemas.openai_errors import FieldError, socket_code
-from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
+from core.schemas.realtime_session import ItemReference
 
 MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
@@ -37,10 +43,10 @@ class RealtimeMachine(ResponseMachine):
             *timer(TimerName.SESSION, self._limits.max_session_s),
         ]
 
-    def update(self, event: Received[SessionUpdate]) -> list[Effect]:
+    def update(self, event: Received[messages.SessionUpdate]) -> list[Effect]:
         message = event.message
         before, after = self._config, self._config.patched(message.session)
-        if self._audible_until_s > 0 and after.output.voice != before.output.voice:
+        if self._state.audible_until_s > 0 and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once the session has produced audio."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
         is_input_changed = (before.turn_detection, before.input_format) != (
@@ -48,25 +54,31 @@ class RealtimeMachine(ResponseMachine):
             after.input_format,
         )
         effects = self._end_open_segment() if is_input_changed else []
-        first = self._first
         self._config = after
-        if self._first != first:
+        if before.prompt(has_items=True) != after.prompt(has_items=True):
             self._changed()
         if is_input_changed:
             if before.turn_detection is None:
                 self._audio.segmenter.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
-            effects += self._wait_for_speech(event.at_s)
+            effects += self._wait_for_speech()
         effects += self._choose_engine()
         return [*effects, *self._event("session.updated", session=self._wire())]
 
-    def expire(self, event: events.TimerFired) -> list[Effect]:
-        text = "The session has reached its longest duration."
-        return self._close_with(openai_events.error("session_expired", text), CloseCode.NORMAL)
+    def reject(self, event: events.Rejected) -> list[Effect]:
+        """Report an invalid event; the session continues unless it is too big."""
+        problem = event.error
+        if isinstance(problem, FieldError):
+            code, text, param = problem.openai_code, problem.message, problem.param
+            sent = openai_events.error(code, text, param=param, event_id=problem.event_id)
+            return self._send(sent)
+        if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
+            return self._send(openai_events.error("invalid_event", problem.message))
+        return self.fail(problem)
 
     # --- input audio ---
 
-    def append(self, event: Received[BufferAppend]) -> list[Effect]:
+    def append(self, event: Received[messages.BufferAppend]) -> list[Effect]:
         message = event.message
         audio = self._audio
         if audio.is_too_far_behind:
@@ -83,17 +95,15 @@ class RealtimeMachine(ResponseMachine):
         if rules is not None:
             for probability in event.probabilities:
                 of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-                is_audible = event.at_s < self._audible_until_s
-                match audio.segmenter.process(
-                    probability, rules, is_audible=is_audible, levels=of_window
-                ):
+                is_audible = event.at_s < self._state.audible_until_s
+                match audio.segmenter.process(probability, rules, of_window, is_audible=is_audible):
                     case SpeechOpened(start_ms):
-                        effects += self._speech_began(start_ms, event.at_s)
+                        effects += self._speech_began(start_ms)
                     case SpeechClosed(end_ms):
-                        effects += self._speech_ended(end_ms, event.at_s)
-            if event.at_s < self._audible_until_s:
+                        effects += self._speech_ended(end_ms)
+            if event.at_s < self._state.audible_until_s:
                 if opened := audio.segmenter.process_partial(levels, rules):
-                    effects += self._speech_began(opened.start_ms, event.at_s)
+                    effects += self._speech_began(opened.start_ms)
         if self._state.is_live:
             self.units.input.append(event.samples, event.at_s)
             effects += [] if self.units.waits_for_audio else self._continue()
@@ -133,7 +143,7 @@ class RealtimeMachine(ResponseMachine):
 
     def clear_output(self, event: Event) -> list[Effect]:
         """Note that playback ended; the client itself holds unplayed audio."""
-        self._end_playback(event.at_s)
+        self._end_playback()
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
@@ -147,11 +157,17 @@ class RealtimeMachine(ResponseMachine):
         self._audio.open(item_id, start_ms)
         span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id}
         sent = self._event("input_audio_buffer.timeout_triggered", **span)
-        return [*sent, *self._commit(end_ms), *self._respond(None)]
+        return [*sent, *self._commit(end_ms), *self._respond()]
+
+    def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
+        if not self._state.is_live:
+            text = "Pictures outside items require a model that decides when to speak."
+            return self._wrong(event, "invalid_event", text)
+        return self._add_pictures([Content("input_image", picture=event.message.image)])
 
     # --- items ---
 
-    def create_item(self, event: Received[ItemCreate]) -> list[Effect]:
+    def create_item(self, event: Received[messages.ItemCreate]) -> list[Effect]:
         message = event.message
         item_id = message.item.id or self._start.new_id("item")
         after, store = message.previous_item_id, self._store
@@ -168,14 +184,14 @@ class RealtimeMachine(ResponseMachine):
             self._changed()
         return [*added, *self._add_pictures(item.content)]
 
-    def retrieve_item(self, event: Received[ItemCommand]) -> list[Effect]:
+    def retrieve_item(self, event: Received[messages.ItemCommand]) -> list[Effect]:
         message = event.message
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
         return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
-    def truncate_item(self, event: Received[ItemTruncate]) -> list[Effect]:
+    def truncate_item(self, event: Received[messages.ItemTruncate]) -> list[Effect]:
         message = event.message
         item, active = self._store.get(message.item_id), self._active
         if item is None:
@@ -192,12 +208,12 @@ class RealtimeMachine(ResponseMachine):
             self._store.put(cut)
             if cut.text != item.text:
                 self._changed()
-        self._end_playback(event.at_s)
+        self._end_playback()
         where = {"item_id": item.id, "content_index": message.content_index}
         kind = "conversation.item.truncated"
         return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
 
-    def delete_item(self, event: Received[ItemCommand]) -> list[Effect]:
+    def delete_item(self, event: Received[messages.ItemCommand]) -> list[Effect]:
         message = event.message
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
@@ -205,24 +221,49 @@ class RealtimeMachine(ResponseMachine):
         self._changed()
         return self._event("conversation.item.deleted", item_id=message.item_id)
 
-    # --- errors and the end ---
+    # --- responses ---
 
-    def reject(self, event: events.Rejected) -> list[Effect]:
-        """Report an invalid event; the session continues unless it is too big."""
-        problem = event.error
-        if isinstance(problem, FieldError):
-            code, text, param = problem.openai_code, problem.message, problem.param
-            sent = openai_events.error(code, text, param=param, event_id=problem.event_id)
-            return self._send(sent)
-        if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
-            return self._send(openai_events.error("invalid_event", problem.message))
-        return self.fail(problem)
+    def create_response(self, event: Received[messages.ResponseCreate]) -> list[Effect]:
+        patch = event.message.response or AS_CONFIGURED
+        is_outside = patch.conversation == "none"
+        if not is_outside and self._active is not None:
+            text = f"Conversation already has an active response in progress: {self._active.id}."
+            return self._wrong(event, "conversation_already_has_active_response", text)
+        if is_outside and len(self._outside) >= self._limits.max_outside:
+            text = f"{self._limits.max_outside} responses are queued already."
+            return self._wrong(event, "rate_limit_exceeded", text)
+        for item in patch.input or ():
+            if isinstance(item, ItemReference) and item.id not in self._store:
+                text = f"There is no item '{item.id}'."
+                return self._wrong(event, "invalid_value", text, "response.input")
+        if not is_outside:
+            return [*self._end_open_segment(), *self._respond(patch)]
+        output = self._config.for_response(patch)
+        response = Response(output, self._start.new_id, None, patch.metadata)
+        items = self._given_items(patch)
+        response.items = tuple(self._store.values()) if items is None else items
+        self._outside.append(response)
+        return [*self._send(response.created()), *self._make_next()]
 
-    def shut_down(self, event: events.ShuttingDown) -> list[Effect]:
-        sent = openai_events.error("shutting_down", "The server is shutting down.")
-        return self._close_with(sent, CloseCode.SHUTDOWN)
+    def cancel_response(self, event: Received[messages.ResponseCancel]) -> list[Effect]:
+        response_id = event.message.response_id
+        wanted = [one for one in self._responses if response_id in (None, one.id)]
+        if not wanted:
+            text = "Cancellation failed: no active response found."
+            return self._wrong(event, "response_cancel_not_active", text)
+        if not wanted[0].is_outside:
+            self._end_playback()
+        return self._cut(wanted[0], CLIENT_CANCELLED)
 
-    def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
+    def stop(self, event: Event) -> list[Effect]:
+        return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
+
+    def answer_is_due(self, event: events.TimerFired) -> list[Effect]:
+        if not self._state.is_live or self._active is not None or self._audio.is_open:
+            return []
+        return self._respond()
+
+    def _speech_began(self, start_ms: int) -> list[Effect]:
         item_id = self._start.new_id("item")
         self._audio.open(item_id, start_ms)
         kind = "input_audio_buffer.speech_started"
@@ -231,20 +272,24 @@ class RealtimeMachine(ResponseMachine):
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
-        self._end_playback(now_s)
-        return [*effects, *self._cut(self._active, TURN_DETECTED)]
+        self._end_playback()
+        return [*effects, *self._cut(self._active, "turn_detected")]
 
-    def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
+    def _speech_ended(self, end_ms: int) -> list[Effect]:
         rules = self._config.turn_detection
         effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
-            return [*effects, *self._wait_for_speech(now_s)]
+            return [*effects, *self._wait_for_speech()]
         if self._state.is_live:
             return [*effects, *self._expect_response()]
         if self._active is None:
-            return [*effects, *self._respond(None)]
+            return [*effects, *self._respond()]
         self._audio.is_unanswered = True
         return effects
+
+    def _end_playback(self) -> None:
+        """Note that the client plays nothing more of what it was sent."""
+        self._state.audible_until_s = min(self._state.audible_until_s, self._state.now_s)
 
     def _score_next(self) -> list[Effect]:
         pcm = self._audio.next_to_score()
@@ -268,6 +313,8 @@ FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release C
 CLEARED: Final = "Send(output_audio_buffer)"
 CREATED: Final = "Send(session) Send(conversation) StartTimer(session)"
 OF_UNITS: Final = " ".join([*(event.KIND for event in UNIT_EVENTS), "frame_timer"])
+EXPIRED: Final = fails(SessionTimeoutError, "The session has reached its longest duration.")
+SHUT_DOWN: Final = fails(ShuttingDownError, "The server is shutting down.")
 UPDATED: Final = f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)"
 
 TABLE: Final = (
@@ -294,12 +341,12 @@ TABLE: Final = (
     Row(RUNNING, "chunk_ready", EITHER, RESPONSE, MACHINE.chunk),
     Row(RUNNING, "generate_done", EITHER, RESPONSE, MACHINE.generated),
     Row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", f"{RESPONSE} {FAILURE}", MACHINE.failed),
-    Row(RUNNING, "session_timer", CLOSED, FAILURE, MACHINE.expire),
+    Row(RUNNING, "session_timer", CLOSED, FAILURE, EXPIRED),
     Row(RUNNING, "engine_failed", CLOSED, f"{FAILURE} {RESPONSE}", MACHINE.engine_failed),
     Row(RUNNING, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
     Row(RUNNING, "engine_warning", SAME, "", SessionMachine.ignore),
     Row(RUNNING, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
-    Row(RUNNING, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
+    Row(RUNNING, "shutting_down", CLOSED, FAILURE, SHUT_DOWN),
 )
 """All transitions. A `stop_requested` without a response stops nothing; warnings are logged."""
 

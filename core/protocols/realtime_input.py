@@ -59,12 +59,7 @@ class SpeechSegmenter:
         self._levels: deque[float] = deque(maxlen=FLOOR_MS // LEVEL_MS)
 
     def process(
-        self,
-        probability: float,
-        rules: TurnDetection,
-        *,
-        is_audible: bool,
-        levels: Sequence[float] = (),
+        self, probability: float, rules: TurnDetection, levels: Sequence[float], *, is_audible: bool
     ) -> SpeechOpened | SpeechClosed | None:
         """Process the next window by its probability of speech and the power of each 4 ms.
 
@@ -105,14 +100,11 @@ class SpeechSegmenter:
             self._silent_from_ms = None
         elif self._silent_from_ms is None:
             self._silent_from_ms = start_ms
-        silent_from_ms = self._silent_from_ms
-        is_long = self._clock_ms - self._opened_ms >= MAX_SEGMENT_S * MS_PER_S
-        is_over = silent_from_ms is not None and self._clock_ms - silent_from_ms >= rules.silence_ms
-        if not (is_over or is_long):
-            return None
-        end_ms = self._clock_ms
-        if silent_from_ms is not None and is_over:
+        silent_from_ms, end_ms = self._silent_from_ms, self._clock_ms
+        if silent_from_ms is not None and end_ms - silent_from_ms >= rules.silence_ms:
             end_ms = silent_from_ms + rules.silence_ms
+        elif end_ms - self._opened_ms < MAX_SEGMENT_S * MS_PER_S:
+            return None
         self.close(end_ms)
         return SpeechClosed(end_ms)
 

@@ -149,27 +149,18 @@ def item_of(given: schemas.ClientItem, item_id: str, audio_format: AudioFormat) 
 
 @dataclass(frozen=True)
 class RealtimeLimits:
-    """Limits of a Realtime session. Ours.
+    """Limits of a Realtime session. Ours."""
 
-    Attributes:
-        max_items: beyond it the oldest items are dropped.
-        max_chars: texts and Base64 of pictures in items; beyond it the oldest items are dropped.
-        max_audio_s: audio in items; beyond it the oldest audio is dropped, its text kept.
-        max_pictures: items that are pictures alone; beyond it the oldest are dropped.
-        max_session_s: longest session; 0 is unlimited.
-        max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: tokens kept free by dropping the oldest items.
-        max_outside: queued responses outside the conversation.
-    """
-
-    max_items: int = 500
+    max_items: int = 500  # beyond it the oldest items are dropped
+    # Texts and Base64 of pictures in items; beyond it the oldest items are dropped.
     max_chars: int = 64 * MIB
+    # Audio in items; beyond it the oldest audio is dropped, its text kept.
     max_audio_s: float = 600.0
-    max_pictures: int = 8
-    max_session_s: float = 0.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 1_024
-    max_outside: int = 8
+    max_pictures: int = 8  # items that are pictures alone; beyond it the oldest are dropped
+    max_session_s: float = 0.0  # longest session; 0 is unlimited
+    max_kv_tokens: int = 8_192  # tokens that leave no room for a reply
+    kv_reserve_tokens: int = 1_024  # tokens kept free by dropping the oldest items
+    max_outside: int = 8  # queued responses outside the conversation
 
 
 class ItemStore(dict[str, Item]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -12,13 +11,12 @@ from core.protocols import openai_events as events
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, ItemStore
-from core.protocols.realtime_session import OutputConfig, TurnRequest, format_wire, offer_of
+from core.protocols.realtime_session import NewId, OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import error_type
 from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
-NewId = Callable[[str], str]
 DELTAS_PER_S: Final = 5  # a delta has at most 200 ms
 AUDIO_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
 SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4

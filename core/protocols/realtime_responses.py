@@ -1,4 +1,4 @@
-"""Responses of a Realtime session: one active in the conversation, some outside it. Pure.
+"""Base of the Realtime machine: one active response, some outside the conversation. Pure.
 
 Two engines generate them. The turn engine generates one reply at a time: a response waits while
 another one's reply is still being cut short, and so do those outside the conversation. The duplex
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from core.errors import ContextFullError, InternalError
+from core.errors import ContextFullError, InternalError, OmniError
 from core.protocols import events, openai_events
-from core.protocols.duplex_units import CountTokens
+from core.protocols.duplex_context import CountTokens
 from core.protocols.effects import (
+    Close,
     Effect,
     Generate,
     Interrupt,
@@ -24,30 +25,32 @@ from core.protocols.effects import (
     StartTimer,
     Step,
     StopTimer,
+    Transcribe,
 )
-from core.protocols.events import Event, Received, TimerName
-from core.protocols.machine import SessionIds
-from core.protocols.realtime_base import RealtimeBase, RealtimeStart
-from core.protocols.realtime_items import Content, Item, RealtimeLimits, item_of
+from core.protocols.events import MS_PER_S, Event, Received, TimerName
+from core.protocols.machine import SessionIds, SessionMachine
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, RealtimeEvent
+from core.protocols.realtime_input import InputAudio
+from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
-from core.protocols.realtime_session import OutputConfig, TurnRequest, offer_of, request_of
+from core.protocols.realtime_session import (
+    OutputConfig,
+    RealtimeStart,
+    SessionConfig,
+    TurnRequest,
+    offer_of,
+    request_of,
+)
 from core.protocols.tables import Phase
 from core.protocols.unit_session import RealtimeUnitSession
 from core.schemas import duplex
 from core.schemas.common import TokenStats
-from core.schemas.duplex_calls import DuplexConfig
-from core.schemas.realtime import InputImageAppend, ResponseCancel, ResponseCreate
-from core.schemas.realtime_session import (
-    ItemReference,
-    ResponsePatch,
-    RetentionRatio,
-    SemanticVad,
-)
+from core.schemas.openai_errors import socket_code
+from core.schemas.realtime_session import ItemReference, ResponsePatch, RetentionRatio
+from core.schemas.worker import WorkerStatus
 
 HALF: Final = 0.5  # share of the items dropped when the context is full
-NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
 CLIENT_CANCELLED: Final = "client_cancelled"
-TURN_DETECTED: Final = "turn_detected"
 UNIT_EVENTS: Final = (
     events.PrefillDone,
     events.StepDone,
@@ -60,25 +63,26 @@ HARMLESS: Final = frozenset(
     "metadata conversation output_modalities modalities max_output_tokens "
     "max_response_output_tokens".split()
 )
-# By eagerness: how long the model may keep listening after a turn, and its bias to listen.
+# By eagerness: how long the model may keep listening after a turn.
 MAX_WAIT_S: Final = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
-LISTEN_SCALE: Final = {"low": 1.3, "medium": 1.0, "auto": 1.0, "high": 0.7}
 VOICE_SAMPLE: Final = "session.audio.output.voice_sample"
 FILL_S: Final = 0.1  # ours: how often gaps of the input are checked
+AS_CONFIGURED: Final = ResponsePatch()  # a response with the session's settings
 
 
 @dataclass
 class _State:
-    """State of the duplex engine."""
-
-    is_live: bool = False  # it generates the responses
+    is_live: bool = False  # the duplex engine generates the responses
     response: Response | None = None  # in generation by units
     tokens: int = 0  # of that response
     is_due: bool = False  # the user's turn has ended, and the model is expected to speak
     now_s: float = 0.0  # time of the current event
+    audible_until_s: float = 0.0  # above 0 once the model has spoken
 
 
-class ResponseMachine(RealtimeBase):
+class ResponseMachine(SessionMachine):
+    busy_status = WorkerStatus.BUSY_HALF_DUPLEX
+
     def __init__(
         self,
         ids: SessionIds,
@@ -86,10 +90,16 @@ class ResponseMachine(RealtimeBase):
         limits: RealtimeLimits | None = None,
         count_tokens: CountTokens = len,
     ) -> None:
-        super().__init__(ids, start, limits)
+        super().__init__(ids, Phase.IDLE)
+        self._limits = limits or RealtimeLimits()
+        self._start = start
+        output = OutputConfig(start.instructions)
+        self._config = SessionConfig(output, can_transcribe=start.can_transcribe)
+        self._store = ItemStore(start.conversation_id, self._limits)
+        self._audio = InputAudio()
+        self._active: Response | None = None
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self._count_tokens = count_tokens
         self.units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
         self.unit_request: TurnRequest | None = None  # of the newest response by units
@@ -108,42 +118,74 @@ class ResponseMachine(RealtimeBase):
             return True
         return isinstance(event, events.TurnFailed) and isinstance(self.units.machine.work, Prefill)
 
-    # --- responses ---
+    # --- sending events ---
 
-    def create_response(self, event: Received[ResponseCreate]) -> list[Effect]:
-        message = event.message
-        patch = message.response
-        is_outside = patch is not None and patch.conversation == "none"
-        if not is_outside and self._active is not None:
-            text = f"Conversation already has an active response in progress: {self._active.id}."
-            return self._wrong(event, "conversation_already_has_active_response", text)
-        if is_outside and len(self._outside) >= self._limits.max_outside:
-            text = f"{self._limits.max_outside} responses are queued already."
-            return self._wrong(event, "rate_limit_exceeded", text)
-        for item in (patch.input if patch is not None else None) or ():
-            if isinstance(item, ItemReference) and item.id not in self._store:
-                text = f"There is no item '{item.id}'."
-                return self._wrong(event, "invalid_value", text, "response.input")
-        if patch is None or not is_outside:
-            return [*self._end_open_segment(), *self._respond(patch)]
-        output = self._config.for_response(patch)
-        response = Response(output, self._start.new_id, None, patch.metadata)
-        items = self._given_items(patch)
-        response.items = tuple(self._store.values()) if items is None else items
-        self._outside.append(response)
-        return [*self._send(response.created()), *self._make_next()]
+    def _wire(self) -> Json:
+        limit_s = self._limits.max_session_s or SHOWN_SESSION_S
+        expires_at = self._start.unix_time_s + round(limit_s)
+        return self._config.wire(self._start.session_id, self._start.model, expires_at)
 
-    def cancel_response(self, event: Received[ResponseCancel]) -> list[Effect]:
-        message = event.message
-        wanted = [one for one in self._responses if message.response_id in (None, one.id)]
-        if not wanted:
-            return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
-        if not wanted[0].is_outside:
-            self._end_playback(event.at_s)
-        return self._cut(wanted[0], CLIENT_CANCELLED)
+    # Any: JSON.
+    def _event(self, kind: str, **fields: Any) -> list[Effect]:
+        return self._send(RealtimeEvent(kind, fields))
 
-    def stop(self, event: Event) -> list[Effect]:
-        return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
+    def _send(self, *sent: RealtimeEvent) -> list[Effect]:
+        effects: list[Effect] = []
+        temperature = self._config.output.temperature
+        for event in sent:
+            spelled = openai_events.in_beta(event, temperature) if self._start.is_beta else event
+            if spelled is not None:
+                fields = {"event_id": self._start.new_id("event"), **spelled.fields}
+                effects.append(Send(RealtimeEvent(spelled.type, fields)))
+        return effects
+
+    def _wrong(
+        self, event: Received[Any], code: str, text: str, param: str | None = None
+    ) -> list[Effect]:
+        event_id = event.message.event_id
+        return self._send(openai_events.error(code, text, param=param, event_id=event_id))
+
+    def fail(self, error: OmniError) -> list[Effect]:
+        code = socket_code(error.code)
+        sent = self._send(openai_events.error(code, error.message))
+        return self._end(*sent, close=Close(error.close_code, code))
+
+    # --- input audio ---
+
+    def _end_open_segment(self) -> list[Effect]:
+        return self._end_segment(self._audio.end_ms) if self._audio.is_open else []
+
+    def _end_segment(self, end_ms: int) -> list[Effect]:
+        kind, item_id = "input_audio_buffer.speech_stopped", self._audio.item_id
+        sent = self._event(kind, audio_end_ms=end_ms, item_id=item_id)
+        return [*sent, *self._commit(end_ms)]
+
+    def _commit(self, end_ms: int) -> list[Effect]:
+        """Make an item of the buffered audio up to a position."""
+        item_id, audio = self._audio.take(end_ms)
+        item_id = item_id or self._start.new_id("item")
+        item = Item(item_id, role="user", content=(Content("input_audio", audio=audio),))
+        previous = self._store.add(item)
+        ids = {"previous_item_id": previous, "item_id": item_id}
+        sent = self._event("input_audio_buffer.committed", **ids)
+        sent += self._added(item, previous)
+        wanted = self._config.transcription
+        if wanted is None or not audio.pcm:
+            return sent
+        return [*sent, Transcribe(item_id, audio.pcm, audio.format, wanted)]
+
+    def _added(self, item: Item, previous: str | None) -> list[Effect]:
+        kinds, wire = ("added", "done"), item.wire()
+        return self._send(*(openai_events.item_event(kind, wire, previous) for kind in kinds))
+
+    def _wait_for_speech(self) -> list[Effect]:
+        """Start the idle timer if the client set a time-out."""
+        rules = self._config.turn_detection
+        idle_ms = rules.idle_timeout_ms if rules is not None else None
+        if idle_ms is None or self._active is not None or self._audio.is_open:
+            return []
+        silent_s = max(0.0, self._state.audible_until_s - self._state.now_s)
+        return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]
 
     # --- the turn engine ---
 
@@ -221,9 +263,9 @@ class ResponseMachine(RealtimeBase):
             case "disabled":
                 return False
 
-    def _given_items(self, patch: ResponsePatch | None) -> tuple[Item, ...] | None:
+    def _given_items(self, patch: ResponsePatch) -> tuple[Item, ...] | None:
         """Return the items to respond to instead of the conversation, if any."""
-        if patch is None or patch.input is None:
+        if patch.input is None:
             return None
         items = []
         for given in patch.input:
@@ -241,7 +283,7 @@ class ResponseMachine(RealtimeBase):
     def unit_event(self, event: Event) -> list[Effect]:
         """Pass the event to the duplex machine, then begin what waited for it."""
         self._refresh()
-        effects = self._translated(self.units.handle(event), event)
+        effects = self._translated(self.units.handle(event))
         return effects if self.is_closed else [*effects, *self._continue()]
 
     def fill(self, event: events.TimerFired) -> list[Effect]:
@@ -251,36 +293,29 @@ class ResponseMachine(RealtimeBase):
             return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
 
-    def answer_is_due(self, event: events.TimerFired) -> list[Effect]:
-        if not self._state.is_live or self._active is not None or self._audio.is_open:
-            return []
-        return self._respond(None)
-
     def _units_failed(self, event: events.TurnFailed) -> list[Effect]:
         """Retry without the client's voice, if it has one."""
         output, response = self._config.output, self._state.response
         if output.voice_sample is None:
             return self.engine_failed(event)
         self._config = replace(self._config, output=replace(output, voice_sample=None))
-        self.units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
+        self._renew_units()
         text = event.error.message
         effects = self._send(openai_events.error("invalid_value", text, param=VOICE_SAMPLE))
         if response is not None:
             effects += self._end_response(response, Outcome("failed", "", "invalid_value", text))
         return [*effects, *self._continue()]
 
-    def append_image(self, event: Received[InputImageAppend]) -> list[Effect]:
-        if not self._state.is_live:
-            text = "Pictures outside items require a model that decides when to speak."
-            return self._wrong(event, "invalid_event", text)
-        return self._add_pictures([Content("input_image", picture=event.message.image)])
+    def _renew_units(self) -> None:
+        count_tokens = self.units.rebase.history.count_tokens
+        self.units = RealtimeUnitSession(self._ids, self._limits, count_tokens)
 
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
         for part in parts:
             if part.picture is not None and self._state.is_live:
                 made = self.units.add_picture(part.picture, self._state.now_s)
-                effects += self._translated(made, None)
+                effects += self._translated(made)
         return effects
 
     def _expect_response(self) -> list[Effect]:
@@ -288,7 +323,7 @@ class ResponseMachine(RealtimeBase):
         if self._active is not None:
             return []
         self._state.is_due = True
-        return [StartTimer(TimerName.ANSWER, MAX_WAIT_S[self._eagerness]), *self._continue()]
+        return [StartTimer(TimerName.ANSWER, MAX_WAIT_S[self._config.eagerness]), *self._continue()]
 
     def _expect_no_response(self) -> list[Effect]:
         was_due, self._state.is_due = self._state.is_due, False
@@ -307,29 +342,14 @@ class ResponseMachine(RealtimeBase):
             return []
         self._state.is_live = is_live
         if is_live:
-            self.units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
+            self._renew_units()
         return self._expect_no_response()
-
-    @property
-    def _first(self) -> duplex.Prepare:
-        output = self._config.output
-        config: dict[str, float | bool] = {"generate_audio": output.speaks}
-        config["listen_prob_scale"] = LISTEN_SCALE[self._eagerness]
-        if self._store.last_id is not None:
-            config["force_listen_count"] = 0
-        if output.temperature is not None:
-            config["temperature"] = output.temperature
-        return duplex.Prepare(
-            prefix_system_prompt=output.instructions,
-            ref_audio_base64=output.voice_sample,
-            early_audio=True,
-            config=DuplexConfig.model_validate(config),
-        )
 
     def _refresh(self) -> None:
         """Update the prompt before the beginning or a restart."""
         if self.units.rebase.is_stale or not self.units.has_begun:
-            self.units.set_conversation(self._first, self._store.values())
+            prompt = self._config.prompt(has_items=bool(self._store))
+            self.units.set_conversation(prompt, self._store.values())
 
     def _continue(self) -> list[Effect]:
         """Begin the next reply of the turn engine, or the next unit."""
@@ -338,11 +358,11 @@ class ResponseMachine(RealtimeBase):
             return effects
         self._refresh()
         if not self.units.has_begun:
-            effects += self._translated(self.units.begin(self._state.now_s), None)
+            effects += self._translated(self.units.begin(self._state.now_s))
         rules = self._config.turn_detection
         may_speak = self._is_awaited or (rules is not None and rules.create_response)
         unit_effects = self.units.advance(self._state.now_s, must_listen=not may_speak)
-        return [*effects, *self._translated(unit_effects, None), *self._fill_timer()]
+        return [*effects, *self._translated(unit_effects), *self._fill_timer()]
 
     @property
     def _is_awaited(self) -> bool:
@@ -351,17 +371,12 @@ class ResponseMachine(RealtimeBase):
     def _fill_timer(self) -> list[Effect]:
         return [StartTimer(TimerName.PACE, FILL_S)] if self._is_awaited else []
 
-    def _translated(self, made: Sequence[Effect], event: Event | None) -> list[Effect]:
+    def _translated(self, made: Sequence[Effect]) -> list[Effect]:
         effects: list[Effect] = []
         for effect in made:
             match effect:
-                case Send(duplex.ResultPart()):
-                    assert isinstance(event, events.AudioReady)
-                    if not (self.units.drops_unit or self._is_elsewhere):
-                        effects += self._speak("", event.client_audio)
-                case Send(duplex.Result() as result):
-                    assert isinstance(event, events.StepDone)
-                    effects += self._ended(result, event.client_audio)
+                case Send(duplex.ResultPart() | duplex.Result() as unit):
+                    effects += self._output(unit)
                 case Step():
                     effects.append(replace(effect, client_format=self._config.output.format))
                 case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
@@ -372,23 +387,25 @@ class ResponseMachine(RealtimeBase):
                     effects.append(effect)
         return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
 
-    def _ended(self, result: duplex.Result, audio: bytes) -> list[Effect]:
-        state = self._state
-        if not self.units.end_unit(result) or self._is_elsewhere:
+    def _output(self, unit: duplex.ResultPart | duplex.Result) -> list[Effect]:
+        if not self.units.takes(unit) or self._is_elsewhere:
             return []
-        if result.is_listen:
+        if isinstance(unit, duplex.ResultPart):
+            return self._speak("")
+        state = self._state
+        if unit.is_listen:
             response = state.response
             if response is None or self.units.rebase.wants_speech:  # a later unit begins it
                 return []
-            return self._end_response(response, Outcome(), self._stats(result.kv_cache_length))
-        effects = self._speak(result.text, audio)
+            return self._end_response(response, Outcome(), self._stats(unit.kv_cache_length))
+        effects = self._speak(unit.text)
         response = state.response
         assert response is not None
         response.mark()
-        state.tokens += result.n_tokens
-        stats = self._stats(result.kv_cache_length)
+        state.tokens += unit.n_tokens
+        stats = self._stats(unit.kv_cache_length)
         limit = response.output.max_output_tokens
-        if result.end_of_turn:
+        if unit.end_of_turn:
             return [*effects, *self._end_response(response, Outcome(), stats)]
         if isinstance(limit, int) and state.tokens >= limit:
             outcome = Outcome("incomplete", "max_output_tokens")
@@ -400,33 +417,34 @@ class ResponseMachine(RealtimeBase):
         """Whether the turn engine generates the active response."""
         return not self._state.is_live or self._active is not self._state.response
 
-    def _speak(self, text: str, audio: bytes) -> list[Effect]:
+    def _speak(self, text: str) -> list[Effect]:
         """Add to the response by units; if there is none, open one after the user's item."""
-        self.units.rebase.wants_speech = False
+        audio, self.units.rebase.wants_speech = self.units.client_audio, False
         effects: list[Effect] = []
         if self._state.response is None:
-            effects = [*self._end_open_segment(), *self._begin_live(None)]
+            effects = [*self._end_open_segment(), *self._begin_live(AS_CONFIGURED)]
         response = self._state.response
         assert response is not None
         return [*effects, *self._add(response, text, audio if response.output.speaks else b"")]
 
-    def _begin_live(self, patch: ResponsePatch | None) -> list[Effect]:
+    def _begin_live(self, patch: ResponsePatch) -> list[Effect]:
         state = self._state
         quiet = replace(self._config.for_response(patch), tools=(), tool_choice="none")
         effects = [*self._expect_no_response(), *self._begin_response(patch, quiet)]
         response = state.response = self._active
         assert response is not None
-        request = request_of(self._store.values(), quiet, response.id, is_outside=False)
-        response.request = self.unit_request = request
+        response.request = self.unit_request = request_of(
+            self._store.values(), quiet, response.id, is_outside=False
+        )
         state.tokens = 0
         return effects
 
     def _break_off(self) -> list[Effect]:
-        return self._translated(self.units.break_off(self._state.now_s), None)
+        return self._translated(self.units.break_off(self._state.now_s))
 
     # --- responses of either engine ---
 
-    def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
+    def _respond(self, patch: ResponsePatch = AS_CONFIGURED) -> list[Effect]:
         if self._is_by_units(patch):
             self._refresh()
             self.units.rebase.wants_speech = True
@@ -440,26 +458,24 @@ class ResponseMachine(RealtimeBase):
             *self._make_next(),
         ]
 
-    def _begin_response(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
-        metadata = patch.metadata if patch is not None else None
-        response = Response(output, self._start.new_id, self._store, metadata)
+    def _begin_response(self, patch: ResponsePatch, output: OutputConfig) -> list[Effect]:
+        response = Response(output, self._start.new_id, self._store, patch.metadata)
         response.items = self._given_items(patch)
         self._active, self._audio.is_unanswered = response, False
         self._phase = Phase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
-    def _is_by_units(self, patch: ResponsePatch | None) -> bool:
-        """Whether the requested response can be generated by units."""
+    def _is_by_units(self, patch: ResponsePatch) -> bool:
         output = self._config.for_response(patch)
-        has_own = patch is not None and not patch.model_fields_set <= HARMLESS
-        is_same = output.modality == self._config.output.modality and not has_own
-        is_said = self._store.last_id is not None
-        return self._state.is_live and is_same and is_said and not offer_of(output).functions
+        is_same = output.modality == self._config.output.modality
+        is_harmless = patch.model_fields_set <= HARMLESS and not offer_of(output).functions
+        return self._state.is_live and bool(self._store) and is_same and is_harmless
 
     def _add(self, response: Response, text: str, audio: bytes) -> list[Effect]:
         duration_s = len(audio) / response.output.format.bytes_per_s
         if duration_s > 0 and not response.is_outside:
-            self._audible_until_s = max(self._audible_until_s, self._state.now_s) + duration_s
+            state = self._state
+            state.audible_until_s = max(state.audible_until_s, state.now_s) + duration_s
         return self._send(*response.add(text, audio))
 
     def _cut(self, response: Response, reason: str) -> list[Effect]:
@@ -482,8 +498,8 @@ class ResponseMachine(RealtimeBase):
             self._phase = Phase.IDLE
         else:
             self._outside.remove(response)
-        owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []
-        effects = [*self._send(*sent), *owed, *self._wait_for_speech(self._state.now_s)]
+        owed = self._respond() if self._audio.is_unanswered and self._active is None else []
+        effects = [*self._send(*sent), *owed, *self._wait_for_speech()]
         if is_foreign and response.has_output:
             self._changed()
         return effects
@@ -493,8 +509,3 @@ class ResponseMachine(RealtimeBase):
         length = kv_tokens or made
         received = max(0, length - made)
         return TokenStats(input_tokens=received, generated_tokens=made, total_tokens=length)
-
-    @property
-    def _eagerness(self) -> str:
-        rules = self._config.turn_detection
-        return rules.eagerness if isinstance(rules, SemanticVad) else "auto"

@@ -5,19 +5,39 @@ Turns with equal keys are equal messages, so that a cache that contains one can 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from core.protocols.openai_events import Json
 from core.protocols.realtime_items import Content, Item, Role
+from core.schemas import duplex
 from core.schemas import realtime_session as schemas
 from core.schemas.common import Function
+from core.schemas.duplex_calls import DuplexConfig
 from core.tools import Offer, call_text, outputs_text
 
-Engine = Literal["turn", "live"]
+Engine = Literal["turn", "live"]  # responds by turns, or unit by unit
 ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 """Suffixes of model ids that select an engine."""
+# By eagerness: how much the model prefers to listen.
+LISTEN_SCALE: Final = {"low": 1.3, "medium": 1.0, "auto": 1.0, "high": 0.7}
+
+
+NewId = Callable[[str], str]
+"""Returns an id: that of an `item` begins with `item_`."""
+
+
+@dataclass(frozen=True)
+class RealtimeStart:
+    model: str  # the served model's id, echoed
+    instructions: str  # default system prompt
+    new_id: NewId
+    session_id: str
+    conversation_id: str
+    is_beta: bool = False  # use the beta spellings of events
+    can_transcribe: bool = False  # the server has a transcriber
+    unix_time_s: int = 0  # start of the session
 
 
 @dataclass(frozen=True)
@@ -51,28 +71,48 @@ class SessionConfig:
 
     def patched(self, patch: schemas.SessionPatch) -> SessionConfig:
         """Return the settings updated by a client; absent fields stay."""
-        changed = Json(output=_patched(self.output, patch)) | _given(patch, OF_SESSION)
+        changed = Json(output=_patched(self.output, patch)) | _given(patch)
         if patch.input_audio_format is not None:
             changed["input_format"] = schemas.AudioFormat.of_beta(patch.input_audio_format)
         if patch.audio is not None:  # the newer spelling takes precedence
-            changed |= _given(patch.audio.input, OF_INPUT)
+            changed |= _given(patch.audio.input)
         if not self.can_transcribe:
             changed["transcription"] = None
         if patch.truncation is not None:
             changed["truncation"] = patch.truncation
         return replace(self, **changed)
 
-    def for_response(self, patch: schemas.ResponsePatch | None) -> OutputConfig:
-        return self.output if patch is None else _patched(self.output, patch)
+    def for_response(self, patch: schemas.ResponsePatch) -> OutputConfig:
+        return _patched(self.output, patch)
 
     def engine(self, model: str) -> Engine:
-        """Return the engine that responds: by turns, or unit by unit."""
         for suffix in ENGINES:
             if model.endswith(f"-{suffix}"):
                 return suffix
         has_tools = self.output.tools and self.output.tool_choice != "none"
         is_semantic = isinstance(self.turn_detection, schemas.SemanticVad)
         return "live" if is_semantic and not has_tools else "turn"
+
+    @property
+    def eagerness(self) -> str:
+        rules = self.turn_detection
+        return rules.eagerness if isinstance(rules, schemas.SemanticVad) else "auto"
+
+    def prompt(self, *, has_items: bool) -> duplex.Prepare:
+        """Return the prompt of the engine by units; items follow it if the conversation has any."""
+        output = self.output
+        scale = LISTEN_SCALE[self.eagerness]
+        config = Json(generate_audio=output.speaks, listen_prob_scale=scale)
+        if has_items:
+            config["force_listen_count"] = 0
+        if output.temperature is not None:
+            config["temperature"] = output.temperature
+        return duplex.Prepare(
+            prefix_system_prompt=output.instructions,
+            ref_audio_base64=output.voice_sample,
+            early_audio=True,
+            config=DuplexConfig.model_validate(config),
+        )
 
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
         detection, words = self.turn_detection, self.transcription
@@ -108,22 +148,19 @@ class SessionConfig:
         }
 
 
-OF_SESSION: Final = {
-    "input_audio_transcription": "transcription",
-    "turn_detection": "turn_detection",
-    "tracing": "tracing",
-}
-OF_INPUT: Final = {
+SETTINGS: Final = {
     "format": "input_format",
+    "input_audio_transcription": "transcription",
     "transcription": "transcription",
     "turn_detection": "turn_detection",
+    "tracing": "tracing",
 }
 """Names of settings by those of a client's fields, which may set them to null."""
 
 
-def _given(patch: schemas.SessionPatch | schemas.AudioInput, names: dict[str, str]) -> Json:
-    given = patch.model_fields_set & {*names}
-    return {names[field]: value for field, value in patch if field in given}
+def _given(patch: schemas.SessionPatch | schemas.AudioInput) -> Json:
+    given = patch.model_fields_set & {*SETTINGS}
+    return {SETTINGS[field]: value for field, value in patch if field in given}
 
 
 def format_wire(audio_format: schemas.AudioFormat) -> Json:

@@ -43,21 +43,14 @@ from core.schemas.worker import WorkerStatus
 
 @dataclass(frozen=True)
 class StreamingLimits:
-    """Limits of a streaming socket. Ours.
+    """Limits of a streaming socket. Ours."""
 
-    Attributes:
-        open_timeout_s: longest time between turns; no slot is held meanwhile.
-        turn_timeout_s: longest time without `generate` inside a turn.
-        max_kv_tokens: tokens that leave no room for a reply.
-        kv_reserve_tokens: remaining tokens at which the client is warned.
-        max_waiting_prefills: queued `prefill` messages; one more ends the connection, as dropping
-            one would leave a gap in the history.
-    """
-
-    open_timeout_s: float = 300.0
-    turn_timeout_s: float = 60.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
+    open_timeout_s: float = 300.0  # longest time between turns; no slot is held meanwhile
+    turn_timeout_s: float = 60.0  # longest time without `generate` inside a turn
+    max_kv_tokens: int = 8_192  # tokens that leave no room for a reply
+    kv_reserve_tokens: int = 512  # remaining tokens at which the client is warned
+    # Queued `prefill` messages; one more ends the connection, as dropping one would leave a gap in
+    # the history.
     max_waiting_prefills: int = 4
 
 
@@ -100,7 +93,6 @@ class StreamingMachine(SessionMachine):
         return []
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
-        """Report the prefill; begin the next queued one, else wait for `generate`."""
         turn = self._turn
         if turn.cached_tokens is None:
             turn.cached_tokens = event.cached_tokens
@@ -108,10 +100,7 @@ class StreamingMachine(SessionMachine):
         if turn.prefill is not None and turn.prefill.speech:
             turn.untranscribed.append(turn.prefill)
         message = messages.PrefillDone(
-            cached_tokens=event.cached_tokens,
-            input_tokens=event.input_tokens,
-            message_count=event.message_count,
-            prompt_length=event.prompt_length,
+            **vars(event),
             cache_hit=event.cached_tokens > 0,
             recording_session_id=self._ids.recording_session_id,
         )
@@ -194,12 +183,11 @@ class StreamingMachine(SessionMachine):
             total_tokens=end.kv_tokens,
         )
         message = messages.Done(
-            session_id=self._ids.session_id,
+            **vars(self._ids),
             text=end.text,
             elapsed_ms=round(max(0.0, now_s - turn.began_s) * MS_PER_S, 1),
             stopped=end.stopped,
             token_stats=stats,
-            recording_session_id=self._ids.recording_session_id,
         )
         self._phase = Phase.OPEN
         timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)
@@ -251,13 +239,7 @@ StreamingMachine.rows = index_rows(TABLE)
 
 @dataclass(frozen=True)
 class ChatLimits:
-    """Limits of a chat connection. Ours.
-
-    Attributes:
-        request_timeout_s: longest time without the request.
-    """
-
-    request_timeout_s: float = 60.0
+    request_timeout_s: float = 60.0  # longest time without the request; ours
 
 
 class ChatMachine(SessionMachine):

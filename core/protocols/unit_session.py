@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from core.protocols.duplex import DuplexMachine
-from core.protocols.duplex_context import SPEAKER_OF
-from core.protocols.duplex_units import CountTokens, DuplexLimits
+from core.protocols.duplex_context import SPEAKER_OF, CountTokens
+from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect, Step
-from core.protocols.events import MS_PER_S, Event, Received
+from core.protocols.events import MS_PER_S, AudioReady, Event, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
 from core.protocols.tables import Phase
@@ -113,15 +113,14 @@ class UnitSession:
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
-        """With `detects`, buffer input for voice activity detection too."""
-        self._limits = limits
-        self.machine = DuplexMachine(ids, limits, count, keeps_history=False)
+        self.limits = limits
+        self.machine = DuplexMachine(ids, limits, count, is_inner=True)
         self.rebase = self.machine.rebase
         self.input = InputAudioBuffer(is_detected=detects)
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
-        self.drops_unit = False  # the output of the current unit is discarded
+        self._drops_unit = False  # the output of the current unit is discarded
 
     @property
     def is_active(self) -> bool:
@@ -134,24 +133,31 @@ class UnitSession:
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self.drops_unit = isinstance(self.machine.work, Step)
+        self._drops_unit = isinstance(self.machine.work, Step)
         self.rebase.wants_speech = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
-    def end_unit(self, result: duplex.Result) -> bool:
-        """Return whether the unit's output is used."""
-        is_used, self.drops_unit = not self.drops_unit, False
-        limits, length = self._limits, result.kv_cache_length
-        self.kv_share = min(1.0, length / limits.max_kv_tokens)
-        if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
-            self.rebase.is_stale = True
+    def takes(self, unit: duplex.ResultPart | duplex.Result) -> bool:
+        """Return whether the unit's output is used; a result ends the unit."""
+        is_used = not self._drops_unit
+        if isinstance(unit, duplex.Result):
+            self._drops_unit = False
+            limits, length = self.limits, unit.kv_cache_length
+            self.kv_share = min(1.0, length / limits.max_kv_tokens)
+            self.rebase.is_stale |= limits.max_kv_tokens - length <= limits.kv_reserve_tokens
         return is_used
+
+    @property
+    def client_audio(self) -> bytes:
+        """The audio of the last event, a unit's output, in the client's format."""
+        event, _ = self.seen[-1]
+        assert isinstance(event, AudioReady | StepDone)
+        return event.client_audio
 
 
 class RealtimeUnitSession(UnitSession):
     def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
-            max_session_s=0.0,
             idle_timeout_s=0.0,
             max_kv_tokens=limits.max_kv_tokens,
             kv_reserve_tokens=limits.kv_reserve_tokens,
@@ -185,7 +191,6 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Set the next prompt: settings and conversation."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:

@@ -19,9 +19,8 @@ from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.modes import SESSION, Mode, StreamingMode
 from core.protocols import effects, events
-from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_items import AudioClip, Content
-from core.protocols.realtime_session import Key, Turn, TurnRequest
+from core.protocols.realtime_session import Key, RealtimeStart, Turn, TurnRequest
 from core.schemas import half_duplex
 from core.schemas.common import (
     AudioContent,

@@ -1,9 +1,10 @@
-"""A duplex machine on a stage, and possible outcomes of a unit."""
+"""Duplex and half-duplex machines on a stage, and possible outcomes of a unit."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from core.protocols import half_duplex
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Step
@@ -13,9 +14,10 @@ from core.protocols.events import (
     PrefillDone,
     StepDone,
 )
+from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.schemas.duplex_calls import DuplexGenerateResult
-from tests.fakes.scenes import DUPLEX, Scene, audio
+from tests.fakes.scenes import DUPLEX, HALF_DUPLEX, Scene, audio
 
 CHUNK = audio(1_000)
 LISTEN = DuplexGenerateResult(is_listen=True)
@@ -31,6 +33,18 @@ def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limit
     if active:
         stage.say("prepare", **(prepare or {}))
         stage.tell(PrefillDone(input_tokens=30, prompt_length=100, kv_tokens=30))
+    return stage
+
+
+def half_duplex_scene(*, active: bool = True, timeout_s: float = 180.0, **limits: Any) -> Scene:
+    """An opened machine; if `active`, listening after the cold start."""
+    machine = HalfDuplexMachine(SessionIds("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
+    stage = Scene(machine, half_duplex.TABLE, HALF_DUPLEX)
+    stage.tell(Opened())
+    if active:
+        stage.say("prepare", config={"session": {"timeout_s": timeout_s}})
+        stage.tell(PrefillDone())
+        stage.say("audio_chunk", audio=audio(500))
     return stage
 
 

@@ -44,17 +44,7 @@ def speak(text: str = "I am speaking now.", sound: str = TONE, **fields: Any) ->
 
 
 class LiveScene:
-    """A session whose clock, engine and client the test controls.
-
-    Attributes:
-        stage: checks each step against the table.
-        told: events of the server, as JSON, without sound.
-        sound: all sound the client was sent, 16 bits at 24 kHz.
-        plan: what the model does in the next units; then it listens.
-        prompts: what was fed as a system prompt.
-        steps: the units.
-        speech_events: what detection finds next.
-    """
+    """A session whose clock, engine and client the test controls."""
 
     def __init__(self, *, transcribes: bool = False, **limits: Any) -> None:
         machine = GptLiveMachine(
@@ -63,14 +53,14 @@ class LiveScene:
             LiveNames("live_1", "nano", "abc", 1_000, transcribes),
             lambda text: len(text.split()),
         )
-        self.stage = Scene(machine, TABLE, DUPLEX)
+        self.stage = Scene(machine, TABLE, DUPLEX)  # checks each step against the table
         self.words = GptLiveCodec()
-        self.told: list[dict[str, Any]] = []
-        self.sound = bytearray()
-        self.plan: list[DuplexGenerateResult] = []
+        self.told: list[dict[str, Any]] = []  # events of the server, without sound
+        self.sound = bytearray()  # all that the client was sent, 16 bits at 24 kHz
+        self.plan: list[DuplexGenerateResult] = []  # of the next units; then the model listens
         self.prompts: list[Any] = []
         self.steps: list[Step] = []
-        self.speech_events: list[SpeechEvent] = []
+        self.speech_events: list[SpeechEvent] = []  # what detection finds next
         self.kv_tokens = 10
         self.is_held = False  # the engine does not reply
         self.asked: list[Any] = []  # requests it holds

@@ -42,7 +42,7 @@ from core.protocols.machine import SessionIds
 from core.protocols.tables import Row
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from tests.fakes.scenes import DUPLEX, HALF_DUPLEX, STREAMING, Scene, audio
+from tests.fakes.scenes import CHAT, DUPLEX, HALF_DUPLEX, STREAMING, Scene, audio
 
 NAMES = SessionIds("id_1")
 FAILURE = GenerationFailedError()
@@ -180,7 +180,8 @@ PREPARED = (say("prepare"), PrefillDone())
 CHUNK = say("audio_chunk", audio=SOUND)
 LISTENED = StepDone(DuplexGenerateResult(is_listen=True, kv_cache_length=10))
 HEARING = (*PREPARED, say("audio_chunk", audio=audio(600)))
-USER_TURN = say("prefill", messages=[{"role": "user", "content": "a"}])
+QUESTION = {"messages": [{"role": "user", "content": "a"}]}
+USER_TURN, ASKED = say("prefill", **QUESTION), say("chat", **QUESTION)
 PROTOCOLS = {
     "duplex": Protocol(
         lambda: duplex.DuplexMachine(NAMES, DuplexLimits(max_session_s=9.0)),
@@ -251,7 +252,7 @@ PROTOCOLS = {
         (
             *COMMANDS,
             {"type": "close"},
-            {"type": "prefill", "messages": [{"role": "user", "content": "a"}]},
+            {"type": "prefill", **QUESTION},
             {"type": "generate"},
         ),
         {
@@ -262,6 +263,18 @@ PROTOCOLS = {
             "ready/missed": (USER_TURN, CacheMissed()),
             "generating": (USER_TURN, PrefillDone(), say("generate")),
             "cancelling": (USER_TURN, say("stop")),
+        },
+    ),
+    "chat": Protocol(
+        lambda: streaming.ChatMachine(NAMES),
+        streaming.CHAT_TABLE,
+        CHAT,
+        (*COMMANDS, {"type": "chat", **QUESTION}, {"type": "chat", "streaming": False, **QUESTION}),
+        {
+            "waiting": (),
+            "prefilling": (ASKED,),
+            "generating": (ASKED, PrefillDone()),
+            "cancelling": (ASKED, say("stop")),
         },
     ),
 }

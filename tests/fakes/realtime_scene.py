@@ -46,16 +46,16 @@ from core.protocols.events import (
 from core.protocols.machine import SessionIds
 from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
-from core.protocols.realtime_base import RealtimeStart
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_items import RealtimeLimits
-from core.protocols.realtime_session import TurnRequest
-from core.protocols.tables import SAME
+from core.protocols.realtime_session import RealtimeStart, TurnRequest
 from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime import parse_event
 from core.schemas.streaming import StreamingChunk
+from tests.fakes.realtime_checks import check
+from tests.fakes.scenes import has_row
 
 # Any: events as parsed JSON.
 Raw = dict[str, Any]
@@ -72,25 +72,19 @@ def pcm(ms: int, *, speech: bool) -> bytes:
 
 @dataclass
 class Engine:
-    """Engine that carries out one effect at a time.
+    """Engine that carries out one effect at a time."""
 
-    Attributes:
-        replies: text and milliseconds of sound of each piece, for one reply after another; the last
-            one is said again and again.
-        asked: every request so far.
-        units: text, milliseconds of sound and end of the turn of the units to come; then it
-            listens, unless it has to speak.
-        prompts: what the duplex engine was given to begin with, each time.
-        steps: the units so far.
-    """
-
+    # Text and milliseconds of sound of each piece, for one reply after another; the last one is
+    # said again and again.
     replies: list[list[tuple[str, int]]] = field(
         default_factory=lambda: [[("Hello ", 300), ("there.", 200)]]
     )
-    asked: list[TurnRequest] = field(default_factory=list)
+    asked: list[TurnRequest] = field(default_factory=list)  # every request so far
+    # Text, milliseconds of sound and end of the turn of the units to come; then it listens, unless
+    # it has to speak.
     units: list[tuple[str, int, bool]] = field(default_factory=list)
-    prompts: list[Prepare] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    prompts: list[Prepare] = field(default_factory=list)  # of the duplex engine
+    steps: list[Step] = field(default_factory=list)  # the units so far
     _unit_work: deque[Event] = field(default_factory=deque)
     _seen: deque[Event] = field(default_factory=deque)
     _must_listen: bool = False
@@ -186,7 +180,7 @@ class Engine:
 
 
 class RealtimeScene:
-    """Passes client events to a machine, and records every event it sends."""
+    """Passes client events to a machine, and checks and records every event it sends."""
 
     def __init__(
         self,
@@ -209,6 +203,7 @@ class RealtimeScene:
             unix_time_s=1_700_000_000,
         )
         self.machine = RealtimeMachine(SessionIds("realtime_1"), start, limits)
+        self.is_beta = is_beta
         self.engine = Engine(**engine)
         self.now_s = 0.0
         self.told: list[Raw] = []
@@ -225,14 +220,9 @@ class RealtimeScene:
         object.__setattr__(event, "at_s", self.now_s)
         phase, first = self.machine.phase, len(self.told)
         effects = self.machine.handle(event)
-        rows = [
-            row for row in TABLE if phase in row.phases.split() and event.kind in row.events.split()
-        ]
-        assert rows or not effects, f"{event.kind} in {phase} has no row"
-        if rows:
-            assert {label(effect) for effect in effects} <= set(rows[0].effects.split()), effects
-            target = SAME if phase == self.machine.phase else self.machine.phase.value
-            assert target in rows[0].targets.split(), (event.kind, phase, target)
+        labels = [label(effect) for effect in effects]
+        is_known = has_row(TABLE, phase, event, labels, self.machine.phase)
+        assert is_known or not effects, f"{event.kind} in {phase} has no row"
         for observer in self.observers:
             observer.observe(event, effects)
         for effect in effects:
@@ -244,7 +234,10 @@ class RealtimeScene:
         match effect:
             case Send(RealtimeEvent() as event):
                 assert self.closed is None
-                self.told.append(json.loads(event.to_json()))
+                told = json.loads(event.to_json())
+                self.told.append(told)
+                if not self.is_beta:
+                    check(told)
             case Close():
                 self.closed = effect
             case Release():
@@ -306,9 +299,16 @@ class RealtimeScene:
         item = {"type": "message", "role": "user", "content": content}
         return self.say("conversation.item.create", item=item, **fields)
 
-    def semantic(self, **fields: Any) -> list[Raw]:
-        rules = {"type": "semantic_vad", **fields}
+    def respond(self, steps: int = 1_000, **response: Any) -> list[Raw]:
+        """Request a response, and let the engine work on it."""
+        fields = {"response": response} if response else {}
+        return [*self.say("response.create", **fields), *self.make(steps)]
+
+    def detect(self, rules: Raw | None) -> list[Raw]:
         return self.say("session.update", session={"audio": {"input": {"turn_detection": rules}}})
+
+    def semantic(self, **fields: Any) -> list[Raw]:
+        return self.detect({"type": "semantic_vad", **fields})
 
     def talk(self, ms: int, *, speech: bool) -> list[Raw]:
         """Append audio in pieces of 100 ms, with the engine working meanwhile."""
@@ -317,9 +317,6 @@ class RealtimeScene:
             self.hear(100, speech=speech)
             self.make()
         return self.told[first:]
-
-    def manual(self) -> None:
-        self.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
 
     def types(self, events: Sequence[Raw] | None = None) -> list[str]:
         """Return the types of events; by default of all so far."""

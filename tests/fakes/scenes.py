@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from core.protocols.effects import Release, Send, ServerMessage, label
 from core.protocols.events import Event, Opened, Received, TimerFired, TimerName
 from core.protocols.tables import SAME, Row
-from core.schemas import duplex, half_duplex, streaming
-from core.schemas.worker import WorkerStatus
+from core.schemas import chat, duplex, half_duplex, streaming
 
 DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ClientMessage)
 HALF_DUPLEX: TypeAdapter[Any] = TypeAdapter(half_duplex.ClientMessage)
 STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerClientMessage)
+CHAT: TypeAdapter[Any] = TypeAdapter(chat.ClientMessage)
 
 
 def audio(duration_ms: int, rate_hz: int = 16_000) -> str:
@@ -25,27 +25,28 @@ def audio(duration_ms: int, rate_hz: int = 16_000) -> str:
     return base64.b64encode(bytes(4 * (duration_ms * rate_hz // 1_000))).decode()
 
 
-class AnyMachine(Protocol):
-    """Interface of a worker's machines."""
-
-    @property
-    def phase(self) -> Any: ...
-
-    @property
-    def is_closed(self) -> bool: ...
-
-    @property
-    def status(self) -> WorkerStatus: ...
-
-    def handle(self, event: Event) -> Sequence[Any]: ...
+def has_row(table: Sequence[Row], before: Any, event: Event, labels: list[str], after: Any) -> bool:
+    """Return whether an event has a row; if so, check its effects and the phase after it."""
+    rows = [
+        row for row in table if before in row.phases.split() and event.kind in row.events.split()
+    ]
+    assert len(rows) <= 1
+    if not rows:
+        return False
+    targets = [str(before) if name == SAME else name for name in rows[0].targets.split()]
+    assert after in targets, f"{event.kind}: {before} → {after}, not {targets}"
+    unlisted = set(labels) - set(rows[0].effects.split())
+    assert not unlisted, f"{event.kind} in {before}: {unlisted} is not in the table"
+    return True
 
 
 class Scene:
     """Runs a machine on a manual clock."""
 
-    def __init__(
-        self, machine: AnyMachine, table: Sequence[Row], adapter: TypeAdapter[Any]
-    ) -> None:
+    without_row: tuple[list[str], ...] = ([], ["Send(warning)"])  # effects of other events
+
+    # Any: a machine of the worker or of the gateway.
+    def __init__(self, machine: Any, table: Sequence[Row], adapter: TypeAdapter[Any]) -> None:
         self.machine = machine
         self.table = table
         self.adapter = adapter
@@ -87,20 +88,9 @@ class Scene:
         return sum(isinstance(effect, Release) for effect in self.history)
 
     def _check_table(self, phase: Any, event: Event, labels: list[str]) -> None:
-        rows = [
-            row
-            for row in self.table
-            if phase in row.phases.split() and event.kind in row.events.split()
-        ]
-        assert len(rows) <= 1
         after = self.machine.phase
         if self.engine_may_lie and after == phase and not labels:
             return
-        if not rows:
+        if not has_row(self.table, phase, event, labels, after):
             assert after == phase, f"{event.kind} in {phase} is not in the table"
-            assert labels in ([], ["Send(warning)"])
-            return
-        targets = [str(phase) if name == SAME else name for name in rows[0].targets.split()]
-        assert after in targets, f"{event.kind}: {phase} → {after}, not {targets}"
-        unlisted = set(labels) - set(rows[0].effects.split())
-        assert not unlisted, f"{event.kind} in {phase}: {unlisted} is not in the table"
+            assert labels in self.without_row

@@ -9,8 +9,7 @@ import pytest
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import Line
 from core.cascade.prompts import split_suffix
-from core.protocols.duplex_context import Append, Appended, Rebase
-from core.protocols.duplex_units import Speaker
+from core.protocols.duplex_context import Append, Appended, Rebase, Speaker
 from core.schemas.duplex import Prepare
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
 from tests.fakes.cascade_parts import ScriptedLanguageModel, scripted

@@ -50,13 +50,6 @@ def test_early_audio_is_sent_at_once_before_the_result() -> None:
     assert (result.step, result.text, result.audio_data) == (0, SPEAK.text, SPEAK.audio_data)
 
 
-def test_early_audio_of_an_ending_session_is_dropped() -> None:
-    stage = scene()
-    stage.say("audio_chunk", audio=CHUNK)
-    stage.say("stop")
-    assert stage.tell(AudioReady(sound(0.5))) == []
-
-
 async def speak(*effects: WorkEffect) -> list[Event]:
     """Return the events of these effects, carried out with the fake model."""
     runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)

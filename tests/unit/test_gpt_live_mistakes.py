@@ -10,28 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.endpointing import SpeechStarted
-from core.errors import ContextFullError, GenerationFailedError, UnknownTypeError
+from core.errors import ContextFullError, GenerationFailedError
 from core.protocols.duplex_context import APPENDED_TOKENS, Append, Appended, Rebase
 from core.protocols.effects import Finalize, Prefill, Release, Step
 from core.protocols.events import (
     Detected,
     Disconnected,
     EngineFailed,
-    EngineWarning,
     Event,
     FinalizeDone,
     PrefillDone,
     Received,
     Rejected,
-    ShuttingDown,
     StepDone,
-    StopRequested,
     TimerFired,
     TimerName,
 )
 from core.schemas.duplex import Prepare
 from core.schemas.gpt_live import AudioReceived
 from tests.fakes.live_scenes import LISTEN, START, LiveScene, append, kinds, speak
+from tests.fakes.protocols import OUTSIDE
 
 APPENDS = ["instructions", "thinking", "commentary"]
 
@@ -186,14 +184,6 @@ ENDS: dict[type, tuple[Event, ...]] = {
     ),
     Finalize: (FinalizeDone(kv_tokens=10), FinalizeDone(kv_tokens=9_000)),
 }
-OUTSIDE: tuple[Event, ...] = (
-    StopRequested(),
-    Rejected(UnknownTypeError()),
-    EngineWarning(UnknownTypeError()),
-    ShuttingDown(),
-    Disconnected(),
-    *(TimerFired(name) for name in TimerName),
-)
 TEXTS: tuple[dict[str, Any], ...] = (
     {"type": "session.start", "session": START},
     {"type": "session.update", "session": {"triggers": []}},

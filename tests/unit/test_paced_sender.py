@@ -24,6 +24,17 @@ PIECE_BYTES = PIECE_MS * BYTES_PER_MS
 SILENCE = bytes(SILENCE_MS * BYTES_PER_MS)
 
 
+def started(**audio_format: Any) -> PacedSender:
+    sender = PacedSender(AudioFormat(**audio_format))
+    sender.due_s = 0.0
+    return sender
+
+
+@pytest.fixture
+def sender() -> PacedSender:
+    return started()
+
+
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     """Units arrive early, late or not at all; timers fire up to 80 ms late."""
     draws = random.Random(5)
@@ -56,9 +67,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     assert spoken.startswith(heard), "everything is heard once, in order"
 
 
-def test_silence_is_exact_zeros() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_silence_is_exact_zeros(sender: PacedSender) -> None:
     sender.put(b"\1" * (PIECE_BYTES + 8))
     first, second, third = sender.due(0.1)
     assert first.samples == b"\1" * PIECE_BYTES
@@ -68,17 +77,14 @@ def test_silence_is_exact_zeros() -> None:
 
 @pytest.mark.parametrize(("kind", "zero"), [("audio/pcmu", b"\xff"), ("audio/pcma", b"\xd5")])
 def test_g711_silence_is_its_own_zero(kind: Any, zero: bytes) -> None:
-    sender = PacedSender(AudioFormat(type=kind))
-    sender.due_s = 0.0
+    sender = started(type=kind)
     sender.put(b"\1" * 8)
     first, second = sender.due(0.1)
     assert first.samples == b"\1" * 8 + zero * (PIECE_MS * 8 - 8)
     assert second.samples == zero * SILENCE_MS * 8
 
 
-def test_held_audio_follows_the_silence_sent_instead() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_held_audio_follows_the_silence_sent_instead(sender: PacedSender) -> None:
     sender.put(b"\1" * 2 * PIECE_BYTES)
     sender.end_unit("one two")
     sender.is_held = True
@@ -90,9 +96,7 @@ def test_held_audio_follows_the_silence_sent_instead() -> None:
     assert "".join(piece.text for piece in pieces) == "one two"
 
 
-def test_text_is_sent_with_its_audio() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_text_is_sent_with_its_audio(sender: PacedSender) -> None:
     sender.put(bytes(SECOND))
     sender.end_unit(" One two three four.")
     told = [piece for piece in sender.due(1.5) if piece.text]
@@ -101,10 +105,8 @@ def test_text_is_sent_with_its_audio() -> None:
     assert spans == [(0, 200), (200, 400), (400, 700), (680, 1_000)]
 
 
-def test_one_word_per_unit_leaves_no_pause() -> None:
+def test_one_word_per_unit_leaves_no_pause(sender: PacedSender) -> None:
     """Clients end a message at a gap of 800 ms between the end of its text and the next."""
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
     for word in (" One", " two"):
         sender.put(bytes(SECOND))
         sender.end_unit(word)
@@ -112,9 +114,7 @@ def test_one_word_per_unit_leaves_no_pause() -> None:
     assert (one.end_ms, two.start_ms) == (1_000, 1_000)
 
 
-def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it(sender: PacedSender) -> None:
     sender.put(bytes(SECOND // 2))
     sender.due(0.2)
     sender.put(bytes(SECOND // 2))
@@ -123,9 +123,7 @@ def test_text_that_arrives_after_early_audio_is_spread_over_all_of_it() -> None:
     assert told == [(240, "a b"), (320, " c"), (520, " d"), (760, " e")]
 
 
-def test_dropped_audio_and_text_are_not_sent() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_dropped_audio_and_text_are_not_sent(sender: PacedSender) -> None:
     sender.put(b"\1" * SECOND)
     sender.end_unit("one two three")
     sender.due(0.0)
@@ -139,9 +137,7 @@ def test_dropped_audio_and_text_are_not_sent() -> None:
     assert (piece.text, piece.samples) == ("four", b"\2" * PIECE_BYTES)
 
 
-def test_waiting_audio_is_bounded() -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_waiting_audio_is_bounded(sender: PacedSender) -> None:
     for _ in range(70):
         sender.put(bytes(SECOND))
     pieces = [piece for second in range(60) for piece in sender.due(second + 0.97)]
@@ -160,17 +156,14 @@ def test_overdue_audio_is_too_late() -> None:
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 2))
 def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+    sender = started()
     sender.put(bytes(samples * 2))
     sender.end_unit(text)
     assert "".join(piece.text for piece in sender.due(3.0)) == text
 
 
 @pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
-def test_scripts_without_spaces_are_split_by_characters(text: str) -> None:
-    sender = PacedSender(AudioFormat())
-    sender.due_s = 0.0
+def test_scripts_without_spaces_are_split_by_characters(sender: PacedSender, text: str) -> None:
     sender.put(bytes(SECOND))
     sender.end_unit(text)
     told = [piece.text for piece in sender.due(1.5) if piece.text]

@@ -18,11 +18,15 @@ from core.protocols.events import (
 from core.schemas.duplex import Result
 from core.schemas.queue import WarningMessage
 from tests.fakes.duplex_scenes import CHUNK, LISTEN, SPEAK, scene, step, unit_frames
-from tests.fakes.scenes import audio
+from tests.fakes.scenes import Scene, audio
 
 
-def test_beyond_the_backlog_the_oldest_chunk_is_dropped() -> None:
-    stage = scene()
+@pytest.fixture
+def stage() -> Scene:
+    return scene()
+
+
+def test_beyond_the_backlog_the_oldest_chunk_is_dropped(stage: Scene) -> None:
     for number in range(5):
         told = stage.say("audio_chunk", audio=CHUNK, seq=number)
     assert told == ["Send(warning)", "StartTimer(idle)"]
@@ -36,8 +40,7 @@ def test_beyond_the_backlog_the_oldest_chunk_is_dropped() -> None:
     assert begun == [0, 3, 4, 5]
 
 
-def test_drops_are_reported_once_per_unit() -> None:
-    stage = scene()
+def test_drops_are_reported_once_per_unit(stage: Scene) -> None:
     for _ in range(6):
         stage.say("audio_chunk", audio=CHUNK)
     step(stage)
@@ -49,8 +52,7 @@ def test_drops_are_reported_once_per_unit() -> None:
 # --- pictures ---
 
 
-def test_a_frame_belongs_to_the_oldest_waiting_chunk() -> None:
-    stage = scene()
+def test_a_frame_belongs_to_the_oldest_waiting_chunk(stage: Scene) -> None:
     for number in range(3):
         stage.say("audio_chunk", 1.0, audio=CHUNK, seq=number)
     stage.say("video_frame", 0.5, frame="f1")
@@ -69,24 +71,21 @@ def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
     assert unit_frames(stage) == ("early", "f1", "inline")
 
 
-def test_the_newest_frames_are_kept() -> None:
-    stage = scene()
+def test_the_newest_frames_are_kept(stage: Scene) -> None:
     told = [stage.say("video_frame", 0.1, frame=f"f{number}") for number in range(6)]
     assert told == [["Prefetch"], [], [], [], ["Send(warning)"], []]
     stage.say("audio_chunk", 0.1, audio=CHUNK, frame_base64_list=["inline"])
     assert unit_frames(stage) == ("f3", "f4", "f5", "inline")
 
 
-def test_surplus_frames_are_reported() -> None:
-    stage = scene()
+def test_surplus_frames_are_reported(stage: Scene) -> None:
     told = stage.say("audio_chunk", audio=CHUNK, frame_base64_list=list("abcdef"))
     assert told == ["Send(warning)", "StartTimer(idle)", "Step"]
     assert stage.only(WarningMessage).code == "bad_frame"
     assert unit_frames(stage) == tuple("cdef")
 
 
-def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
-    stage = scene()
+def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")  # right behind: this client sends them so
     step(stage)
@@ -100,8 +99,7 @@ def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
     assert unit_frames(stage) == ("f2",), "from now on each chunk has its own"
 
 
-def test_a_missing_frame_ends_the_waiting() -> None:
-    stage = scene()
+def test_a_missing_frame_ends_the_waiting(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
     step(stage)
@@ -111,8 +109,7 @@ def test_a_missing_frame_ends_the_waiting() -> None:
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
 
 
-def test_a_client_that_sends_frames_first_never_waits() -> None:
-    stage = scene()
+def test_a_client_that_sends_frames_first_never_waits(stage: Scene) -> None:
     for number in range(3):
         assert stage.say("video_frame", 0.5, frame=f"f{number}") == ["Prefetch"]
         assert stage.tell(Prefetched(), 0.1) == []
@@ -121,8 +118,7 @@ def test_a_client_that_sends_frames_first_never_waits() -> None:
         step(stage)
 
 
-def test_a_camera_that_starts_late_delays_no_unit() -> None:
-    stage = scene()
+def test_a_camera_that_starts_late_delays_no_unit(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     step(stage)
     for number in range(3):
@@ -132,8 +128,7 @@ def test_a_camera_that_starts_late_delays_no_unit() -> None:
         step(stage)
 
 
-def test_time_spent_behind_a_running_unit_counts_as_waiting() -> None:
-    stage = scene()
+def test_time_spent_behind_a_running_unit_counts_as_waiting(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
     stage.say("audio_chunk", 0.5, audio=CHUNK)
@@ -141,16 +136,14 @@ def test_time_spent_behind_a_running_unit_counts_as_waiting() -> None:
     assert stage.tell(FinalizeDone()) == ["Step"]
 
 
-def test_a_late_frame_timer_has_no_effect() -> None:
-    stage = scene()
+def test_a_late_frame_timer_has_no_effect(stage: Scene) -> None:
     assert stage.fire("frame") == []
 
 
 # --- the server's own barge-in ---
 
 
-def test_without_the_policy_nothing_is_detected() -> None:
-    stage = scene()
+def test_without_the_policy_nothing_is_detected(stage: Scene) -> None:
     assert "Detect" not in stage.say("audio_chunk", audio=CHUNK)
 
 
@@ -189,8 +182,7 @@ def test_detection_of_a_dropped_chunk_has_no_effect() -> None:
     assert stage.only(Step).chunk.seq == 2
 
 
-def test_a_unit_may_be_forced_to_speak() -> None:
-    stage = scene()
+def test_a_unit_may_be_forced_to_speak(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK, force_speak=True)
     step = stage.only(Step)
     assert (step.chunk.force_speak, step.chunk.force_listen) == (True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +21,12 @@ def looked_at(stage: Scene) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(frame.data for frame in look.frames), tuple(frame.data for frame in look.dropped)
 
 
-def test_a_picture_is_prefetched_on_arrival() -> None:
-    stage = scene()
+@pytest.fixture
+def stage() -> Scene:
+    return scene()
+
+
+def test_a_picture_is_prefetched_on_arrival(stage: Scene) -> None:
     assert stage.say("video_frame", frame="f0") == ["Prefetch"]
     assert looked_at(stage) == (("f0",), ())
     assert stage.tell(Prefetched()) == []
@@ -30,22 +35,19 @@ def test_a_picture_is_prefetched_on_arrival() -> None:
     assert step(stage) == ["Send(result)", "Finalize"]
 
 
-def test_a_unit_does_not_wait_for_a_prefetch() -> None:
+def test_a_unit_does_not_wait_for_a_prefetch(stage: Scene) -> None:
     """The handler makes the unit's step wait, or encode the picture itself."""
-    stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("audio_chunk", 0.2, audio=CHUNK) == ["StartTimer(idle)", "Step"]
     assert stage.tell(Prefetched()) == [], "nobody has to forget what a unit took along"
 
 
-def test_pictures_are_prefetched_during_another_unit() -> None:
-    stage = scene()
+def test_pictures_are_prefetched_during_another_unit(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     assert stage.say("video_frame", 0.8, frame="f1") == ["Prefetch"]
 
 
-def test_a_picture_that_begins_a_unit_is_not_prefetched() -> None:
-    stage = scene()
+def test_a_picture_that_begins_a_unit_is_not_prefetched(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
     stage.tell(Prefetched())
@@ -54,16 +56,14 @@ def test_a_picture_that_begins_a_unit_is_not_prefetched() -> None:
     assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
 
 
-def test_pictures_inside_a_chunk_are_not_prefetched() -> None:
-    stage = scene()
+def test_pictures_inside_a_chunk_are_not_prefetched(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK, frame_base64_list=["inline"])
     assert stage.say("video_frame", frame="loose") == ["Prefetch"]
     assert looked_at(stage) == (("loose",), ())
 
 
-def test_pictures_that_arrive_during_a_prefetch_form_the_next_one() -> None:
-    stage = scene()
+def test_pictures_that_arrive_during_a_prefetch_form_the_next_one(stage: Scene) -> None:
     stage.say("video_frame", frame="f0")
     assert stage.say("video_frame", frame="f1") == []
     assert stage.say("video_frame", frame="f2") == []
@@ -90,8 +90,7 @@ def test_pictures_of_a_dropped_chunk_are_dropped_from_the_prefetch() -> None:
     assert looked_at(stage) == ((), ("f1",))
 
 
-def test_the_same_picture_twice_is_two_pictures() -> None:
-    stage = scene()
+def test_the_same_picture_twice_is_two_pictures(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", frame="same")
@@ -109,8 +108,7 @@ def test_a_picture_sent_before_the_session_is_prefetched_at_its_start() -> None:
     assert looked_at(stage) == (("early",), ())
 
 
-def test_a_pause_drops_the_pictures_that_wait_for_a_chunk() -> None:
-    stage = scene()
+def test_a_pause_drops_the_pictures_that_wait_for_a_chunk(stage: Scene) -> None:
     stage.say("video_frame", frame="before")
     stage.tell(Prefetched())
     assert stage.say("pause")[-2:] == ["Send(paused)", "Prefetch"], "and no warning"
@@ -122,16 +120,14 @@ def test_a_pause_drops_the_pictures_that_wait_for_a_chunk() -> None:
     assert unit_frames(stage) == ()
 
 
-def test_a_prefetch_overtaken_by_a_pause_is_dropped_after_it() -> None:
-    stage = scene()
+def test_a_prefetch_overtaken_by_a_pause_is_dropped_after_it(stage: Scene) -> None:
     stage.say("video_frame", frame="before")
     assert stage.say("pause")[-1] == "Send(paused)"
     assert stage.tell(Prefetched()) == ["Prefetch"]
     assert looked_at(stage) == ((), ("before",))
 
 
-def test_pictures_of_a_chunk_outlast_a_pause() -> None:
-    stage = scene()
+def test_pictures_of_a_chunk_outlast_a_pause(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", frame="before")
@@ -160,14 +156,12 @@ def test_a_client_that_sends_only_pictures_does_not_keep_the_engine_busy() -> No
     assert looked_at(stage) == (("next",), ())
 
 
-def test_the_end_of_a_session_ends_its_prefetch() -> None:
-    stage = scene()
+def test_the_end_of_a_session_ends_its_prefetch(stage: Scene) -> None:
     stage.say("video_frame", frame="f0")
     assert stage.say("stop") == ["Cancel", "Send(stopped)", "Release", "Close"]
 
 
-def test_a_full_context_ends_a_prefetch() -> None:
-    stage = scene()
+def test_a_full_context_ends_a_prefetch(stage: Scene) -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
     told = stage.tell(listened(9_000))

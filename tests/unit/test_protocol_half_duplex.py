@@ -9,35 +9,24 @@ import pytest
 
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import (
-    AudioError,
     ContextFullError,
     GenerationFailedError,
-    ModelError,
 )
 from core.protocols.effects import Close, Detect, Generate, StartTimer
 from core.protocols.events import (
     ChunkReady,
     Detected,
-    Disconnected,
-    EngineFailed,
-    EngineWarning,
     GenerateDone,
-    Opened,
     PrefillDone,
-    Rejected,
     Segment,
-    ShuttingDown,
     StopRequested,
     TimerName,
     TurnFailed,
 )
-from core.protocols.half_duplex import TABLE, HalfDuplexLimits, HalfDuplexMachine
-from core.protocols.machine import SessionIds
 from core.schemas.common import TokenStats
 from core.schemas.half_duplex import (
     Generating,
     Prepared,
-    Stopped,
     Timeout,
     TurnDone,
     VadState,
@@ -46,7 +35,8 @@ from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
-from tests.fakes.scenes import HALF_DUPLEX, Scene, audio
+from tests.fakes.duplex_scenes import half_duplex_scene as scene
+from tests.fakes.scenes import Scene, audio
 
 HALF_SECOND = audio(500)
 SPOKEN = Segment(bytes(4 * 16_000))
@@ -54,18 +44,6 @@ STARTED = SpeechStarted(0)
 DISCARDED = SpeechDiscarded(0, 100)
 TURN_START = ["Send(vad_state)", "StopTimer(idle)", "Send(generating)", "Generate"]
 BACK = ["ResetDetector", "StartTimer(idle)"]
-
-
-def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) -> Scene:
-    """An opened machine; on request listening, after the cold start."""
-    machine = HalfDuplexMachine(SessionIds("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
-    stage = Scene(machine, TABLE, HALF_DUPLEX)
-    stage.tell(Opened())
-    if listening:
-        stage.say("prepare", config={"session": {"timeout_s": timeout_s}})
-        stage.tell(PrefillDone())
-        stage.say("audio_chunk", audio=HALF_SECOND)
-    return stage
 
 
 def speak(stage: Scene, *speech_events: Any) -> list[str]:
@@ -81,8 +59,13 @@ def piece(index: int, text: str = "Hi", sound_ms: int = 0, **fields: Any) -> Chu
     )
 
 
+@pytest.fixture
+def stage() -> Scene:
+    return scene()
+
+
 def test_preparation() -> None:
-    stage = scene(listening=False)
+    stage = scene(active=False)
     assert stage.history == [StartTimer(TimerName.PREPARE, 60.0)]
     assert stage.say("prepare", config={"session": {"timeout_s": 60}}) == [
         "StopTimer(prepare)",
@@ -91,22 +74,8 @@ def test_preparation() -> None:
     assert stage.tell(PrefillDone()) == ["Send(prepared)", "StartTimer(idle)"]
     wanted = Prepared(session_id="hdx_1", timeout_s=60.0, recording_session_id="rec_1")
     assert stage.only(Prepared) == wanted
+    assert stage.machine.status is WorkerStatus.BUSY_HALF_DUPLEX
     assert stage.only(StartTimer).delay_s == 60.0
-
-
-def test_before_prepare_nothing_works() -> None:
-    stage = scene(listening=False)
-    assert stage.say("interrupt") == ["Send(warning)"]
-    assert stage.only(WarningMessage).code == "not_prepared"
-    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["Send(warning)"]
-    assert stage.say("audio_chunk", audio=HALF_SECOND) == [], "one warning"
-    assert stage.fire("prepare", 60.0) == ["Send(error)", "Release", "Close"]
-
-
-def test_a_second_prepare_is_refused() -> None:
-    stage = scene()
-    assert stage.say("prepare") == ["Send(warning)"]
-    assert stage.only(WarningMessage).code == "already_prepared"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +90,7 @@ def test_a_second_prepare_is_refused() -> None:
 def test_audio_of_the_first_half_second_after_prepared_is_ignored(
     first_s: float, skipped: list[int]
 ) -> None:
-    stage = scene(listening=False)
+    stage = scene(active=False)
     stage.say("prepare")
     stage.tell(PrefillDone(), 10.0)
     for after_s, samples in zip((first_s, 0.3, 0.3), skipped, strict=True):
@@ -134,8 +103,7 @@ def test_audio_of_the_first_half_second_after_prepared_is_ignored(
         stage.tell(Detected())
 
 
-def test_a_whole_turn() -> None:
-    stage = scene()
+def test_a_whole_turn(stage: Scene) -> None:
     assert speak(stage, STARTED) == ["Send(vad_state)"]
     assert stage.only(VadState).speaking
     assert speak(stage, SPOKEN) == TURN_START
@@ -155,29 +123,25 @@ def test_a_whole_turn() -> None:
     assert stage.only(Generate).turn_index == 1
 
 
-def test_a_final_piece_is_not_sent_twice() -> None:
-    stage = scene()
+def test_a_final_piece_is_not_sent_twice(stage: Scene) -> None:
     speak(stage)
     stage.tell(piece(0, is_final=True))
     assert stage.tell(GenerateDone("Hi")) == ["Send(turn_done)", *BACK]
 
 
-def test_a_discarded_burst_is_reported() -> None:
-    stage = scene()
+def test_a_discarded_burst_is_reported(stage: Scene) -> None:
     assert speak(stage, STARTED, DISCARDED) == ["Send(vad_state)", "Send(vad_state)"]
     assert [one.speaking for one in stage.sent if isinstance(one, VadState)] == [True, False]
 
 
-def test_audio_during_a_reply_is_dropped() -> None:
-    stage = scene()
+def test_audio_during_a_reply_is_dropped(stage: Scene) -> None:
     speak(stage)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == []
     told = stage.tell(GenerateDone())
     assert "Detect" not in told
 
 
-def test_undetected_audio_is_dropped_when_the_reply_begins() -> None:
-    stage = scene()
+def test_undetected_audio_is_dropped_when_the_reply_begins(stage: Scene) -> None:
     stage.say("audio_chunk", audio=HALF_SECOND)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
     stage.tell(Detected((STARTED, SPOKEN)))
@@ -202,7 +166,7 @@ def test_detection_works_on_one_chunk_at_a_time(limits: dict[str, Any]) -> None:
 
 
 def test_a_file_sent_at_once_loses_no_more_than_the_first_half_second() -> None:
-    stage = scene(listening=False)
+    stage = scene(active=False)
     stage.say("prepare")
     stage.tell(PrefillDone())
     spoken = [audio(500 + at) for at in range(60)]
@@ -216,8 +180,7 @@ def test_a_file_sent_at_once_loses_no_more_than_the_first_half_second() -> None:
     assert [each.samples for each in heard] == [base64.b64decode(one) for one in spoken[1:]]
 
 
-def test_several_segments_of_one_chunk_are_answered_one_after_the_other() -> None:
-    stage = scene()
+def test_several_segments_of_one_chunk_are_answered_one_after_the_other(stage: Scene) -> None:
     second = Segment(bytes(4 * 8_000))
     assert speak(stage, STARTED, SPOKEN, STARTED, second, STARTED) == [
         "Send(vad_state)",
@@ -243,8 +206,7 @@ def test_of_too_many_segments_the_oldest_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "http"])
-def test_interrupt_ends_only_the_turn(how: str) -> None:
-    stage = scene()
+def test_interrupt_ends_only_the_turn(stage: Scene, how: str) -> None:
     speak(stage, STARTED, SPOKEN, STARTED, SPOKEN)
     stage.tell(piece(0, "Half a"))
     told = stage.say("interrupt") if how == "interrupt" else stage.tell(StopRequested())
@@ -255,48 +217,16 @@ def test_interrupt_ends_only_the_turn(how: str) -> None:
     assert stage.only(TurnDone).text == "Half a"
 
 
-def test_interrupt_without_a_reply() -> None:
-    stage = scene()
+def test_interrupt_without_a_reply(stage: Scene) -> None:
     assert stage.say("interrupt") == ["Send(warning)"]
     assert stage.only(WarningMessage).code == "out_of_order"
     assert stage.tell(StopRequested()) == []
 
 
-def test_stop_while_listening() -> None:
-    stage = scene()
-    assert stage.say("stop") == ["Send(stopped)", "Release", "Close"]
-    assert stage.only(Stopped) == Stopped(session_id="hdx_1", recording_session_id="rec_1")
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        GenerateDone("", stopped=True),
-        TurnFailed(GenerationFailedError()),
-        EngineFailed(GenerationFailedError()),
-    ],
-)
-def test_stop_during_a_reply_waits_for_its_end(event: Any) -> None:
-    stage = scene()
-    speak(stage)
-    assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]
-    assert stage.tell(piece(0)) == []
-    assert stage.say("audio_chunk", audio=HALF_SECOND) == []
-    assert stage.tell(event) == ["Send(stopped)", "Release", "Close"]
-
-
-def test_stop_does_not_wait_forever() -> None:
-    stage = scene()
-    speak(stage)
-    stage.say("stop")
-    assert stage.fire("stopping", 5.0) == ["Send(stopped)", "Release", "Close"]
-
-
 # --- what goes wrong ---
 
 
-def test_a_failed_turn_is_rolled_back_and_the_session_continues() -> None:
-    stage = scene()
+def test_a_failed_turn_is_rolled_back_and_the_session_continues(stage: Scene) -> None:
     speak(stage)
     stage.tell(piece(0, "Well, "))
     told = stage.tell(TurnFailed(GenerationFailedError(), can_rollback=True))
@@ -315,35 +245,12 @@ def test_a_failed_turn_is_rolled_back_and_the_session_continues() -> None:
         (TurnFailed(ContextFullError(), can_rollback=True), "context_full"),
     ],
 )
-def test_a_turn_that_cannot_be_rolled_back_ends_the_session(event: Any, code: str) -> None:
-    stage = scene()
+def test_a_turn_that_cannot_be_rolled_back_ends_the_session(
+    stage: Scene, event: Any, code: str
+) -> None:
     speak(stage)
     assert stage.tell(event) == ["Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == code
-
-
-def test_disconnect_engine_failure_and_shutdown() -> None:
-    for busy in (False, True):
-        cancel = ["Cancel"] if busy else []
-        for event, told in (
-            (Disconnected(), [*cancel, "Release"]),
-            (EngineFailed(ModelError()), [*cancel, "Send(error)", "Release", "Close"]),
-            (ShuttingDown(), [*cancel, "Send(error)", "Release", "Close"]),
-            (Rejected(AudioError()), [*cancel, "Send(error)", "Release", "Close"]),
-        ):
-            stage = scene()
-            if busy:
-                speak(stage)
-            assert stage.tell(event) == told
-            assert stage.releases == 1
-            assert stage.machine.status is WorkerStatus.IDLE
-
-
-def test_heartbeats_are_ignored_and_engine_warnings_reported() -> None:
-    stage = scene()
-    assert stage.machine.status is WorkerStatus.BUSY_HALF_DUPLEX
-    assert stage.say("heartbeat") == []
-    assert stage.tell(EngineWarning(AudioError())) == ["Send(warning)"]
 
 
 def test_the_context_fills_up() -> None:
@@ -362,7 +269,7 @@ def test_the_context_fills_up() -> None:
 
 
 def test_every_chunk_restarts_the_idle_timer() -> None:
-    stage = scene(listening=False)
+    stage = scene(active=False)
     stage.say("prepare", config={"session": {"timeout_s": 10}})
     stage.tell(PrefillDone())
     assert "StartTimer(idle)" in stage.say("audio_chunk", 5.0, audio=audio(100)), "even ignored"
@@ -383,11 +290,3 @@ def test_the_idle_timer_does_not_run_until_the_reply_was_played() -> None:
     assert timers[0].delay_s == pytest.approx(3.0 + 10.0), "playback still goes on"
     stage.fire("idle", 13.0)
     assert stage.only(Timeout).elapsed_s == 10.0
-
-
-def test_the_longest_session_counts_while_generating_too() -> None:
-    stage = scene(max_session_s=300.0)
-    assert StartTimer(TimerName.SESSION, 300.0) in stage.history
-    speak(stage)
-    assert stage.fire("session", 299.5) == ["Cancel", "Send(timeout)", "Release", "Close"]
-    assert stage.only(Timeout) == Timeout(elapsed_s=300.0, reason="max_session")

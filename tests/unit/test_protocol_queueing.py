@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from core.errors import (
     BinaryMessageError,
@@ -22,7 +23,6 @@ from core.protocols.effects import (
     Forward,
     ReleaseWorker,
     Send,
-    label,
 )
 from core.protocols.events import (
     Assigned,
@@ -44,7 +44,6 @@ from core.protocols.events import (
     WorkerUnreachable,
 )
 from core.protocols.queueing import TABLE, QueueingLimits, QueueingMachine
-from core.protocols.tables import SAME
 from core.schemas.chat import ChatDone
 from core.schemas.queue import (
     ErrorMessage,
@@ -54,18 +53,18 @@ from core.schemas.queue import (
     QueueUpdate,
     RequestType,
 )
+from tests.fakes.scenes import Scene
 
 LIVE = RequestType.OMNI_DUPLEX
 TURNS = RequestType.STREAMING
 PLACE = QueuePosition(ticket_id="q_1", position=2, estimated_wait_s=8.0, queue_length=3)
 
 
-class Stage:
-    """Passes events to a queueing machine, and checks its table."""
+class Stage(Scene):
+    without_row = ([],)
 
     def __init__(self, request_type: RequestType, phase: str = "open") -> None:
-        self.machine = QueueingMachine("id_1", request_type)
-        self.effects: list[Any] = []
+        super().__init__(QueueingMachine("id_1", request_type), TABLE, TypeAdapter(Any))
         path: tuple[Event, ...] = (
             Opened() if request_type is LIVE else RawMessage("prefill", "held"),
             Assigned("worker_0"),
@@ -75,26 +74,8 @@ class Stage:
             self.tell(event)
         assert self.machine.phase == phase
 
-    def tell(self, event: Event) -> list[str]:
-        phase = self.machine.phase
-        self.effects = list(self.machine.handle(event))
-        labels = [label(effect) for effect in self.effects]
-        rows = [
-            row for row in TABLE if phase in row.phases.split() and event.kind in row.events.split()
-        ]
-        targets = rows[0].targets.split() if rows else [SAME]
-        assert self.machine.phase in [str(phase) if name == SAME else name for name in targets]
-        assert set(labels) <= set(rows[0].effects.split() if rows else ())
-        return labels
-
-    def say(self, message_type: str) -> list[str]:
-        return self.tell(RawMessage(message_type, f'{{"type": "{message_type}"}}'))
-
-    def only(self, kind: type[Any]) -> Any:
-        messages = [effect.message for effect in self.effects if label(effect).startswith("Send")]
-        found = [item for item in [*self.effects, *messages] if isinstance(item, kind)]
-        assert len(found) == 1
-        return found[0]
+    def say(self, message_type: str, after_s: float = 0.0, **fields: Any) -> list[str]:
+        return self.tell(RawMessage(message_type, f'{{"type": "{message_type}"}}'), after_s)
 
 
 def test_a_live_socket_queues_at_once() -> None:

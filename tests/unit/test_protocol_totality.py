@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocols import duplex, half_duplex, queueing, streaming
+from core.protocols import duplex
 from core.protocols.effects import label
 from core.protocols.events import (
     ChunkReady,
@@ -20,7 +18,8 @@ from core.protocols.events import (
     ShuttingDown,
     StopRequested,
 )
-from core.protocols.tables import Row, index_rows, mermaid, transitions
+from core.protocols.tables import index_rows, mermaid, transitions
+from core.schemas.export.pages import MACHINES
 from core.schemas.streaming import StreamingChunk
 from tests.fakes.protocols import (
     ENDS,
@@ -169,17 +168,9 @@ def test_stop_gets_its_reply_when_the_work_has_ended(name: str, data: st.DataObj
         ]
 
 
-TABLES: dict[str, Sequence[Row]] = {
-    "duplex": duplex.TABLE,
-    "half_duplex": half_duplex.TABLE,
-    "streaming": streaming.TABLE,
-    "queueing": queueing.TABLE,
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", MACHINES)
 def test_the_tables_can_be_drawn(name: str) -> None:
-    table = TABLES[name]
+    table = MACHINES[name].table
     index_rows(table)
     text = mermaid(table)
     assert text.startswith("stateDiagram-v2\n    [*] --> ")

@@ -28,13 +28,13 @@ def opened_ms(*windows: tuple[float, float], room: float = QUIET) -> int | None:
     """When a segment opens, in windows of given probability and power after half a second."""
     finder = SpeechSegmenter()
     for _ in range(16):
-        finder.process(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
+        finder.process(0.0, RULES, [room] * LEVELS_PER_WINDOW, is_audible=True)
     for number, (probability, level) in enumerate(windows):
         levels = [level] * LEVELS_PER_WINDOW
         for count in range(1, LEVELS_PER_WINDOW):
             if finder.process_partial(levels[:count], RULES):
                 return number * 32 + count * 4
-        if finder.process(probability, RULES, is_audible=True, levels=levels):
+        if finder.process(probability, RULES, levels, is_audible=True):
             return (number + 1) * 32
     return None
 
@@ -63,7 +63,7 @@ def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
         levels = heard.levels
         for probability in heard.probabilities:
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
-            found = finder.process(probability, RULES, is_audible=True, levels=of_window)
+            found = finder.process(probability, RULES, of_window, is_audible=True)
             if isinstance(found, SpeechOpened):
                 return (start + size) / 2 / RATE_HZ * 1_000
         if finder.process_partial(levels, RULES):
@@ -98,8 +98,7 @@ def test_a_cough_opens_no_segment(length_ms: int) -> None:
 def test_cancelling_a_response_outside_the_conversation_does_not_end_the_playback() -> None:
     """While the model is audible, speech counts after 128 ms instead of 96."""
     scene = RealtimeScene(replies=[[("Hello", 2_000)]])
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     (created,) = scene.say("response.create", response={"conversation": "none"})
     scene.say("response.cancel", response_id=created["response"]["id"])
     assert scene.hear(100, speech=True) == []

@@ -9,21 +9,31 @@ import pytest
 from core.errors import AudioError
 from core.protocols.events import TimerName, TurnFailed
 from core.protocols.realtime_items import RealtimeLimits
-from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS, check
+from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS
 from tests.fakes.realtime_scene import Raw, RealtimeScene
 
 SOUND, WORDS = "response.output_audio.delta", "response.output_audio_transcript.delta"
 
 
-def live(**scene: object) -> RealtimeScene:
+@pytest.fixture
+def scene() -> RealtimeScene:
+    return RealtimeScene()
+
+
+@pytest.fixture
+def live(scene: RealtimeScene) -> RealtimeScene:
     """A session that listens, after a second of silence."""
-    made = RealtimeScene(**scene)  # type: ignore[arg-type]
-    made.semantic()
-    made.talk(1_000, speech=False)
-    return made
+    scene.semantic()
+    scene.talk(1_000, speech=False)
+    return scene
 
 
-def spoken(scene: RealtimeScene) -> RealtimeScene:
+@pytest.fixture
+def spoken(live: RealtimeScene) -> RealtimeScene:
+    return speaking(live)
+
+
+def speaking(scene: RealtimeScene) -> RealtimeScene:
     scene.engine.units = [("One two", 1_000, False), (" three four.", 1_000, True)]
     scene.talk(1_000, speech=False)
     assert scene.types()[-1] == SOUND
@@ -57,12 +67,11 @@ def test_the_choice_of_the_engine(
     assert len(scene.engine.steps) == (engine == "live")
 
 
-def test_s9_the_model_answers_when_it_wants_to() -> None:
-    scene = live()
-    assert scene.types(scene.talk(800, speech=True)) == SEGMENT[:1]
-    scene.engine.units = [("Hello", 1_000, False), (" there.", 500, True)]
-    told = scene.talk(2_000, speech=False)
-    kinds = scene.types(told)
+def test_s9_the_model_answers_when_it_wants_to(live: RealtimeScene) -> None:
+    assert live.types(live.talk(800, speech=True)) == SEGMENT[:1]
+    live.engine.units = [("Hello", 1_000, False), (" there.", 500, True)]
+    told = live.talk(2_000, speech=False)
+    kinds = live.types(told)
     # Silence has not ended the turn yet: the model did.
     assert kinds[: len(SEGMENT) + 4] == [*SEGMENT[1:], "response.created", *OPENED, SOUND]
     assert kinds[-len(CLOSED) - 1 :] == [*CLOSED, "response.done"]
@@ -70,61 +79,52 @@ def test_s9_the_model_answers_when_it_wants_to() -> None:
     assert done["status"] == "completed"
     assert done["output"][0]["content"][0]["transcript"] == "Hello there."
     assert done["usage"]["output_token_details"] == {"text_tokens": 2, "audio_tokens": 37}
-    check(scene)
 
 
-def test_a_listening_unit_ends_a_response() -> None:
-    scene = live()
-    scene.engine.units = [("Well", 1_000, False)]
-    scene.talk(2_000, speech=False)
-    assert scene.last("response.done")["response"]["status"] == "completed"
-    check(scene)
+def test_a_listening_unit_ends_a_response(live: RealtimeScene) -> None:
+    live.engine.units = [("Well", 1_000, False)]
+    live.talk(2_000, speech=False)
+    assert live.last("response.done")["response"]["status"] == "completed"
 
 
-def test_speech_interrupts_the_model_and_the_next_unit_listens() -> None:
-    scene = spoken(live())
-    told = scene.talk(200, speech=True)
-    assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
+def test_speech_interrupts_the_model_and_the_next_unit_listens(spoken: RealtimeScene) -> None:
+    told = spoken.talk(200, speech=True)
+    assert spoken.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
     assert told[-1]["response"]["status_details"]["reason"] == "turn_detected"
-    steps = len(scene.engine.steps)
-    assert SOUND not in scene.types(scene.talk(800, speech=True))
-    assert len(scene.engine.steps) == steps + 1
-    check(scene)
+    steps = len(spoken.engine.steps)
+    assert SOUND not in spoken.types(spoken.talk(800, speech=True))
+    assert len(spoken.engine.steps) == steps + 1
 
 
-def test_audio_in_generation_is_not_sent_after_an_interruption() -> None:
-    scene = live()
-    scene.engine.units = [("One two", 1_000, False)]
-    scene.hear(1_000, speech=False)
-    scene.make(1)  # its beginning
-    assert scene.types()[-1] == SOUND
-    scene.say("response.cancel")
-    assert SOUND not in scene.types(scene.make())
-    (done,) = [each for each in scene.told if each["type"] == "response.done"]
+def test_audio_in_generation_is_not_sent_after_an_interruption(live: RealtimeScene) -> None:
+    live.engine.units = [("One two", 1_000, False)]
+    live.hear(1_000, speech=False)
+    live.make(1)  # its beginning
+    assert live.types()[-1] == SOUND
+    live.say("response.cancel")
+    assert SOUND not in live.types(live.make())
+    (done,) = [each for each in live.told if each["type"] == "response.done"]
     assert done["response"]["status"] == "cancelled"
-    check(scene)
 
 
-def test_a_short_sound_while_the_model_speaks_has_no_effect() -> None:
-    scene = spoken(live())
-    assert scene.types(scene.hear(96, speech=True)) == []
+def test_a_short_sound_while_the_model_speaks_has_no_effect(spoken: RealtimeScene) -> None:
+    assert spoken.types(spoken.hear(96, speech=True)) == []
 
 
-def test_without_interruptions_speech_becomes_the_next_item() -> None:
-    scene = RealtimeScene()
+def test_without_interruptions_speech_becomes_the_next_item(scene: RealtimeScene) -> None:
     scene.semantic(interrupt_response=False)
     scene.talk(1_000, speech=False)
-    spoken(scene)
+    speaking(scene)
     assert scene.types(scene.talk(300, speech=True)) == SEGMENT[:1]
     told = scene.talk(1_500, speech=False)
     assert scene.last("response.done")["response"]["status"] == "completed"
     assert "input_audio_buffer.committed" in scene.types(told)
-    check(scene)
 
 
 @pytest.mark.parametrize(("eagerness", "scale"), [("low", 1.3), ("medium", 1.0), ("high", 0.7)])
-def test_a_model_that_keeps_listening_is_forced_to_respond(eagerness: str, scale: float) -> None:
-    scene = RealtimeScene()
+def test_a_model_that_keeps_listening_is_forced_to_respond(
+    scene: RealtimeScene, eagerness: str, scale: float
+) -> None:
     scene.semantic(eagerness=eagerness)
     scene.talk(1_000, speech=True)
     scene.talk(1_500, speech=False)
@@ -134,27 +134,24 @@ def test_a_model_that_keeps_listening_is_forced_to_respond(eagerness: str, scale
     scene.settle()
     assert scene.engine.steps[-1].must_speak
     assert scene.last("response.done")["response"]["output"][0]["status"] == "completed"
-    check(scene)
 
 
-def test_gaps_are_filled_with_silence_only_while_a_response_is_due() -> None:
-    scene = live()
-    scene.talk(500, speech=True)
-    scene.talk(1_000, speech=False)
-    steps = len(scene.engine.steps)
-    scene.engine.units = [("Yes.", 500, True)]
-    scene.fire(TimerName.PACE, 3.0)
-    scene.make()
-    assert len(scene.engine.steps) > steps and scene.types()[-1] == "response.done"
-    steps = len(scene.engine.steps)
-    scene.fire(TimerName.PACE, 3.0)
-    assert scene.make() == [] and len(scene.engine.steps) <= steps + 3
-    scene.fire(TimerName.PACE, 30.0)
-    assert scene.make() == []
+def test_gaps_are_filled_with_silence_only_while_a_response_is_due(live: RealtimeScene) -> None:
+    live.talk(500, speech=True)
+    live.talk(1_000, speech=False)
+    steps = len(live.engine.steps)
+    live.engine.units = [("Yes.", 500, True)]
+    live.fire(TimerName.PACE, 3.0)
+    live.make()
+    assert len(live.engine.steps) > steps and live.types()[-1] == "response.done"
+    steps = len(live.engine.steps)
+    live.fire(TimerName.PACE, 3.0)
+    assert live.make() == [] and len(live.engine.steps) <= steps + 3
+    live.fire(TimerName.PACE, 30.0)
+    assert live.make() == []
 
 
-def test_without_create_response_the_model_only_listens() -> None:
-    scene = RealtimeScene()
+def test_without_create_response_the_model_only_listens(scene: RealtimeScene) -> None:
     scene.semantic(create_response=False)
     scene.engine.units = [("No.", 500, True)]
     scene.talk(1_000, speech=True)
@@ -163,88 +160,85 @@ def test_without_create_response_the_model_only_listens() -> None:
     scene.say("response.create")
     scene.settle()
     assert scene.types()[-1] == "response.done"
-    check(scene)
 
 
-def test_text_items_reach_the_model_during_a_call() -> None:
-    scene = live()
-    scene.talk(800, speech=True)
-    scene.engine.units = [("Hello there.", 800, True)]
-    scene.talk(1_200, speech=False)
-    scene.text("My name is Ada.")
-    created = scene.say("response.create", response={"metadata": {"k": "v"}})
-    assert scene.types(created) == ["response.created"]
-    scene.settle()
-    prompt = scene.engine.prompts[-1]
+def test_text_items_reach_the_model_during_a_call(live: RealtimeScene) -> None:
+    live.talk(800, speech=True)
+    live.engine.units = [("Hello there.", 800, True)]
+    live.talk(1_200, speech=False)
+    live.text("My name is Ada.")
+    created = live.say("response.create", response={"metadata": {"k": "v"}})
+    assert live.types(created) == ["response.created"]
+    live.settle()
+    prompt = live.engine.prompts[-1]
     assert prompt.suffix_system_prompt is not None
     said = prompt.suffix_system_prompt.partition("previous: ")[2].splitlines()
     assert said[0].startswith("User: [the user spoke for ")
     assert said[1:] == ["Assistant: Hello there.", "User: My name is Ada."]
-    assert scene.engine.steps[-1].must_speak and not scene.engine.asked
-    assert scene.last("response.done")["response"]["metadata"] == {"k": "v"}
-    check(scene)
+    assert live.engine.steps[-1].must_speak and not live.engine.asked
+    assert live.last("response.done")["response"]["metadata"] == {"k": "v"}
 
 
-def test_a_response_with_its_own_settings_uses_the_turn_engine_and_enters_the_prompt() -> None:
-    scene = live()
-    scene.text("Hi")
-    scene.say("response.create", response={"instructions": "Sing."})
-    assert scene.types(scene.make()) == ANSWER[1:]
-    (request,) = scene.engine.asked
+def test_a_response_with_its_own_settings_uses_the_turn_engine_and_enters_the_prompt(
+    live: RealtimeScene,
+) -> None:
+    live.text("Hi")
+    live.say("response.create", response={"instructions": "Sing."})
+    assert live.types(live.make()) == ANSWER[1:]
+    (request,) = live.engine.asked
     assert request.system == "Sing." and request.is_beside_units and not request.is_outside
-    scene.talk(1_000, speech=False)
-    assert "Assistant: Hello there." in (scene.engine.prompts[-1].suffix_system_prompt or "")
-    scene.say("response.create", response={"conversation": "none"})
-    prompts = len(scene.engine.prompts)
-    scene.make()
-    scene.talk(1_000, speech=False)
-    assert len(scene.engine.asked) == 2 and len(scene.engine.prompts) == prompts
-    check(scene)
+    live.talk(1_000, speech=False)
+    assert "Assistant: Hello there." in (live.engine.prompts[-1].suffix_system_prompt or "")
+    live.say("response.create", response={"conversation": "none"})
+    prompts = len(live.engine.prompts)
+    live.make()
+    live.talk(1_000, speech=False)
+    assert len(live.engine.asked) == 2 and len(live.engine.prompts) == prompts
 
 
-def test_a_cancelled_turn_does_not_cancel_the_next_reply() -> None:
-    scene = spoken(live())
-    scene.say("response.cancel")
-    scene.say("response.create", response={"instructions": "Sing."})
-    scene.settle()
-    assert scene.last("response.done")["response"]["status"] == "completed"
+def test_a_cancelled_turn_does_not_cancel_the_next_reply(spoken: RealtimeScene) -> None:
+    spoken.say("response.cancel")
+    spoken.say("response.create", response={"instructions": "Sing."})
+    spoken.settle()
+    assert spoken.last("response.done")["response"]["status"] == "completed"
 
 
-def test_a_queued_response_begins_without_audio_once_the_active_one_was_cancelled() -> None:
-    scene = spoken(live())
-    scene.say("response.create", response={"conversation": "none"})
-    scene.say("response.cancel")
-    assert not scene.engine.asked
-    scene.fire(TimerName.PACE, 0.1)
-    scene.make()
-    assert scene.last("response.done")["response"]["status"] == "completed"
-    assert len(scene.engine.asked) == 1
+def test_a_queued_response_begins_without_audio_once_the_active_one_was_cancelled(
+    spoken: RealtimeScene,
+) -> None:
+    spoken.say("response.create", response={"conversation": "none"})
+    spoken.say("response.cancel")
+    assert not spoken.engine.asked
+    spoken.fire(TimerName.PACE, 0.1)
+    spoken.make()
+    assert spoken.last("response.done")["response"]["status"] == "completed"
+    assert len(spoken.engine.asked) == 1
 
 
-def test_a_greeting_uses_the_turn_engine() -> None:
-    scene = RealtimeScene()
+def test_a_greeting_uses_the_turn_engine(scene: RealtimeScene) -> None:
     scene.semantic()
-    told = [*scene.say("response.create"), *scene.make()]
+    told = scene.respond()
     assert scene.types(told) == ANSWER and len(scene.engine.asked) == 1
 
 
 @pytest.mark.parametrize("change", ["instructions", "delete", "truncate"])
-def test_changes_of_the_conversation_restart_the_duplex_session(change: str) -> None:
-    scene = spoken(live())
-    scene.talk(1_000, speech=False)
-    item = scene.last("conversation.item.done")["item"]["id"]
+def test_changes_of_the_conversation_restart_the_duplex_session(
+    spoken: RealtimeScene, change: str
+) -> None:
+    spoken.talk(1_000, speech=False)
+    item = spoken.last("conversation.item.done")["item"]["id"]
     match change:
         case "instructions":
-            scene.say("session.update", session={"instructions": "Be loud."})
+            spoken.say("session.update", session={"instructions": "Be loud."})
         case "delete":
-            scene.say("conversation.item.delete", item_id=item)
+            spoken.say("conversation.item.delete", item_id=item)
         case "truncate":
-            scene.say("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=900)
-            heard = scene.say("conversation.item.retrieve", item_id=item)[0]["item"]
+            spoken.say("conversation.item.truncate", item_id=item, audio_end_ms=900)
+            heard = spoken.say("conversation.item.retrieve", item_id=item)[0]["item"]
             assert heard["content"][0]["transcript"] == "One"
-    assert len(scene.engine.prompts) == 1
-    scene.talk(1_000, speech=False)
-    prompt = scene.engine.prompts[1]
+    assert len(spoken.engine.prompts) == 1
+    spoken.talk(1_000, speech=False)
+    prompt = spoken.engine.prompts[1]
     said = {
         "instructions": "Assistant: One two three four.",
         "truncate": "Assistant: One",
@@ -255,8 +249,7 @@ def test_changes_of_the_conversation_restart_the_duplex_session(change: str) -> 
     assert prompt.prefix_system_prompt == loud and prompt.config.force_listen_count == 0
 
 
-def test_pictures_go_into_the_next_unit() -> None:
-    scene = RealtimeScene()
+def test_pictures_go_into_the_next_unit(scene: RealtimeScene) -> None:
     (told,) = scene.say("input_image_buffer.append", image="AAAA", event_id="e1")
     assert told["error"]["code"] == "invalid_event" and told["error"]["event_id"] == "e1"
     scene.semantic()
@@ -272,8 +265,7 @@ def test_pictures_go_into_the_next_unit() -> None:
     assert len(scene.engine.prompts) == 1, "and the conversation goes on"
 
 
-def test_a_limit_of_tokens_ends_a_response() -> None:
-    scene = RealtimeScene()
+def test_a_limit_of_tokens_ends_a_response(scene: RealtimeScene) -> None:
     scene.semantic()
     scene.say("session.update", session={"max_output_tokens": 2})
     scene.engine.units = [("One two", 1_000, False), (" three four.", 1_000, True)]
@@ -285,8 +277,9 @@ def test_a_limit_of_tokens_ends_a_response() -> None:
 
 
 @pytest.mark.parametrize("sample", ["AAAA", None])
-def test_an_unusable_voice_is_reported_and_ignored(sample: str | None) -> None:
-    scene = RealtimeScene()
+def test_an_unusable_voice_is_reported_and_ignored(
+    scene: RealtimeScene, sample: str | None
+) -> None:
     scene.semantic()
     output = {"output": {"voice": "Ada", "voice_sample": sample}}
     scene.say("session.update", session={"audio": output})
@@ -302,18 +295,15 @@ def test_an_unusable_voice_is_reported_and_ignored(sample: str | None) -> None:
     scene.talk(1_000, speech=False)
     assert [prompt.ref_audio_base64 for prompt in scene.engine.prompts] == ["AAAA", None]
     assert len(scene.engine.steps) == 1
-    check(scene)
 
 
-def test_text_responses_have_no_audio() -> None:
-    scene = RealtimeScene()
+def test_text_responses_have_no_audio(scene: RealtimeScene) -> None:
     scene.semantic()
     scene.say("session.update", session={"output_modalities": ["text"]})
     scene.engine.units = [("Hello.", 0, True)]
     scene.talk(1_000, speech=False)
     assert not scene.engine.prompts[0].config.generate_audio
     assert scene.only("response.output_text.done")["text"] == "Hello."
-    check(scene)
 
 
 def test_the_session_restarts_before_the_context_is_full() -> None:
@@ -325,26 +315,22 @@ def test_the_session_restarts_before_the_context_is_full() -> None:
     assert len(scene.engine.prompts) > 1 and scene.closed is None
 
 
-def test_the_engine_changes_between_responses_and_keeps_the_settings() -> None:
-    scene = spoken(live())
-    (told,) = scene.say("session.update", session={"tools": TOOLS})
+def test_the_engine_changes_between_responses_and_keeps_the_settings(spoken: RealtimeScene) -> None:
+    (told,) = spoken.say("session.update", session={"tools": TOOLS})
     assert engine_of(told) == "turn"
-    scene.talk(1_000, speech=False)
-    assert scene.types()[-1] == "response.done", "the response ends where it began"
-    steps = len(scene.engine.steps)
-    scene.talk(2_000, speech=False)
-    assert len(scene.engine.steps) == steps
-    scene.say("response.create")
-    scene.make()
-    assert len(scene.engine.asked) == 1
-    scene.say("session.update", session={"tools": []})
-    scene.talk(1_000, speech=False)
-    assert len(scene.engine.steps) == steps + 1 and len(scene.engine.prompts) == 2
-    check(scene)
+    spoken.talk(1_000, speech=False)
+    assert spoken.types()[-1] == "response.done", "the response ends where it began"
+    steps = len(spoken.engine.steps)
+    spoken.talk(2_000, speech=False)
+    assert len(spoken.engine.steps) == steps
+    spoken.respond()
+    assert len(spoken.engine.asked) == 1
+    spoken.say("session.update", session={"tools": []})
+    spoken.talk(1_000, speech=False)
+    assert len(spoken.engine.steps) == steps + 1 and len(spoken.engine.prompts) == 2
 
 
-def test_audio_far_ahead_of_the_clock_is_dropped() -> None:
-    scene = RealtimeScene()
+def test_audio_far_ahead_of_the_clock_is_dropped(scene: RealtimeScene) -> None:
     scene.semantic()
     for _ in range(60):
         scene.hear(1_000, speech=False)
@@ -353,15 +339,13 @@ def test_audio_far_ahead_of_the_clock_is_dropped() -> None:
     assert len(scene.engine.steps) <= 4 and scene.closed is None
 
 
-def test_cancelling_again_and_again_ends_no_session() -> None:
-    scene = live()
-    scene.text("Hi")
+def test_cancelling_again_and_again_ends_no_session(live: RealtimeScene) -> None:
+    live.text("Hi")
     for _ in range(200):
-        scene.say("response.create")
-        scene.make()
-        scene.say("response.cancel")
-        scene.now_s += 0.02
-    assert scene.closed is None and scene.releases == 0
-    scene.say("response.create")
-    scene.settle()
-    assert scene.types()[-1] == "response.done"
+        live.respond()
+        live.say("response.cancel")
+        live.now_s += 0.02
+    assert live.closed is None and live.releases == 0
+    live.say("response.create")
+    live.settle()
+    assert live.types()[-1] == "response.done"

@@ -63,8 +63,7 @@ def test_both_engines_responses_are_recorded_as_turns() -> None:
     scene.say("response.cancel")
     scene.make()
     scene.text("Hi")
-    scene.say("response.create", response={"instructions": "Sing."})
-    scene.make()
+    scene.respond(instructions="Sing.")
     assert recorder.calls == [
         ("voice", 0, True),
         ("piece", ""),

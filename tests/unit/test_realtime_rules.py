@@ -13,20 +13,22 @@ from tests.fakes.realtime_checks import (
     ITEM,
     SEGMENT,
     TOOLS,
-    check,
 )
 from tests.fakes.realtime_scene import Raw, RealtimeScene, pcm
 
 
+@pytest.fixture
+def scene() -> RealtimeScene:
+    return RealtimeScene()
+
+
 def test_a_reply_that_fails_leaves_the_session_open() -> None:
     scene = RealtimeScene(error=GenerationFailedError())
-    scene.say("response.create")
-    (done,) = scene.make()
+    _, done = scene.respond()
     assert done["response"]["status"] == "failed"
     assert done["response"]["status_details"]["error"]["code"] == "internal_error"
     scene.engine.error = None
-    assert scene.types([*scene.say("response.create"), *scene.make()]) == ANSWER
-    check(scene)
+    assert scene.types(scene.respond()) == ANSWER
 
 
 def test_a_full_context_drops_the_oldest_items() -> None:
@@ -44,15 +46,12 @@ def test_a_full_context_drops_the_oldest_items() -> None:
     assert len(first.turns) == 6 and len(second.turns) == 4
     scene.say("session.update", session={"truncation": "disabled"})
     scene.engine.error = ContextFullError()
-    scene.say("response.create")
-    (done,) = scene.make()
+    _, done = scene.respond()
     error = done["response"]["status_details"]["error"]
     assert error["code"] == "context_length_exceeded"
-    check(scene)
 
 
-def test_a_response_outside_the_conversation_adds_no_item() -> None:
-    scene = RealtimeScene()
+def test_a_response_outside_the_conversation_adds_no_item(scene: RealtimeScene) -> None:
     scene.text("Hi")
     scene.say("response.create")
     item = {
@@ -71,20 +70,16 @@ def test_a_response_outside_the_conversation_adds_no_item() -> None:
     assert len(items) == 2, "added and done of the first response alone"
     (turn,) = scene.engine.asked[1].turns
     assert turn.content[0].text == "Topic?" and scene.engine.asked[1].is_outside
-    check(scene)
 
 
-def test_a_second_response_of_the_conversation_is_refused() -> None:
-    scene = RealtimeScene()
+def test_a_second_response_of_the_conversation_is_refused(scene: RealtimeScene) -> None:
     (created,) = scene.say("response.create")
     error = scene.say("response.create", event_id="second")[0]["error"]
     assert error["code"] == "conversation_already_has_active_response"
     assert created["response"]["id"] in error["message"] and error["event_id"] == "second"
-    check(scene)
 
 
-def test_items_are_created_retrieved_and_deleted() -> None:
-    scene = RealtimeScene()
+def test_items_are_created_retrieved_and_deleted(scene: RealtimeScene) -> None:
     content = [{"type": "input_text", "text": "a"}]
     first = {"id": "a" * 32, "type": "message", "role": "system", "content": content}
     told = scene.say("conversation.item.create", item=first, previous_item_id="root")
@@ -112,25 +107,21 @@ def test_items_are_created_retrieved_and_deleted() -> None:
     error = scene.say("conversation.item.truncate", item_id="c", audio_end_ms=1)[0]["error"]
     assert error["message"] == "Only model output audio messages can be truncated."
     assert error["code"] == "unsupported_content_type"
-    check(scene)
 
 
-def test_an_item_is_retrieved_with_its_audio() -> None:
-    scene = RealtimeScene()
-    scene.manual()
+def test_an_item_is_retrieved_with_its_audio(scene: RealtimeScene) -> None:
+    scene.detect(None)
     scene.hear(40_000, speech=True)
     (committed, *_) = scene.say("input_audio_buffer.commit")
     (told,) = scene.say("conversation.item.retrieve", item_id=committed["item_id"])
     (part,) = told["item"]["content"]
     sound = base64.b64decode(part["audio"])
     assert len(sound) == 600_000, "the last seconds, as much as every client takes"
-    check(scene)
 
 
 def test_truncation_keeps_whole_words() -> None:
     scene = RealtimeScene(replies=[[("One two ", 400), ("three four five six.", 400)]])
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     spoken = scene.last("response.done")["response"]["output"][0]["id"]
     # Half of the second piece was heard: of its words, as many characters.
     for end_ms, words in (
@@ -143,38 +134,29 @@ def test_truncation_keeps_whole_words() -> None:
         (told,) = scene.say("conversation.item.retrieve", item_id=spoken)
         assert told["item"]["content"][0]["transcript"] == words
         assert told["item"]["status"] == "incomplete"
-    check(scene)
 
 
-def test_a_reply_may_be_truncated_during_generation() -> None:
-    scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make(1)
+def test_a_reply_may_be_truncated_during_generation(scene: RealtimeScene) -> None:
+    scene.respond(1)
     spoken = scene.last("response.output_item.added")["item"]["id"]
     scene.say("conversation.item.truncate", item_id=spoken, audio_end_ms=300)
     scene.make()
     (told,) = scene.say("conversation.item.retrieve", item_id=spoken)
     assert told["item"]["content"][0]["transcript"] == "Hello"
-    check(scene)
 
 
-def test_the_user_may_speak_over_a_response_that_is_not_interrupted() -> None:
-    scene = RealtimeScene()
-    detection = {"type": "server_vad", "interrupt_response": False}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+def test_the_user_may_speak_over_a_response_that_is_not_interrupted(scene: RealtimeScene) -> None:
+    scene.detect({"type": "server_vad", "interrupt_response": False})
     scene.say("response.create")
     scene.hear(320, speech=True)
     assert scene.types(scene.hear(640, speech=False)) == SEGMENT[1:]
     told = scene.make()
     assert scene.types(told).count("response.created") == 1, "the answer that is owed"
     assert scene.types(told).count("response.done") == 2
-    check(scene)
 
 
-def test_turns_without_automatic_responses() -> None:
-    scene = RealtimeScene()
-    detection = {"type": "semantic_vad", "eagerness": "high", "create_response": False}
-    told = scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+def test_turns_without_automatic_responses(scene: RealtimeScene) -> None:
+    told = scene.detect({"type": "semantic_vad", "eagerness": "high", "create_response": False})
     assert told[0]["session"]["audio"]["input"]["turn_detection"] == {
         "type": "semantic_vad",
         "eagerness": "high",
@@ -185,38 +167,29 @@ def test_turns_without_automatic_responses() -> None:
     told = scene.hear(640, speech=False)
     assert scene.types(told) == SEGMENT[1:]
     assert told[0]["audio_end_ms"] == 320 + 400
-    check(scene)
 
 
-def test_a_short_noise_opens_no_segment_and_interrupts_nothing() -> None:
-    scene = RealtimeScene()
+def test_a_short_noise_opens_no_segment_and_interrupts_nothing(scene: RealtimeScene) -> None:
     assert scene.hear(64, speech=True) == [] and scene.hear(320, speech=False) == []
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     assert scene.hear(96, speech=True) == [], "the model is audible"
     assert scene.hear(320, speech=False) == []
-    check(scene)
 
 
-def test_changed_settings_end_the_open_segment() -> None:
-    scene = RealtimeScene()
+def test_changed_settings_end_the_open_segment(scene: RealtimeScene) -> None:
     scene.hear(320, speech=True)
-    told = scene.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+    told = scene.detect(None)
     assert scene.types(told) == [*SEGMENT[1:], "session.updated"]
     assert told[-1]["session"]["audio"]["input"]["turn_detection"] is None
-    check(scene)
 
 
-def test_a_requested_response_ends_the_open_segment() -> None:
-    scene = RealtimeScene()
+def test_a_requested_response_ends_the_open_segment(scene: RealtimeScene) -> None:
     scene.hear(320, speech=True)
     told = scene.say("response.create")
     assert scene.types(told) == [*SEGMENT[1:], "response.created"]
-    check(scene)
 
 
-def test_pictures_are_items_without_automatic_responses() -> None:
-    scene = RealtimeScene()
+def test_pictures_are_items_without_automatic_responses(scene: RealtimeScene) -> None:
     url = "data:image/jpeg;base64,AAAA"
     for number in range(10):
         part = {"type": "input_image", "image_url": url}
@@ -230,7 +203,6 @@ def test_pictures_are_items_without_automatic_responses() -> None:
     item = {"type": "message", "role": "user", "content": [part]}
     error = scene.say("conversation.item.create", item=item)[0]["error"]
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].image_url")
-    check(scene)
 
 
 @pytest.mark.parametrize(
@@ -267,26 +239,21 @@ def test_pictures_are_items_without_automatic_responses() -> None:
     ],
 )
 def test_invalid_fields_are_named_and_change_nothing(
-    text: str, code: str, param: str | None
+    scene: RealtimeScene, text: str, code: str, param: str | None
 ) -> None:
-    scene = RealtimeScene()
     before = scene.told[0]["session"]
     (told,) = scene.say_text(text)
     assert (told["error"]["code"], told["error"]["param"]) == (code, param)
     assert told["error"]["event_id"] == ("mine" if "mine" in text else None)
     assert scene.say("session.update", session={})[0]["session"] == before
-    check(scene)
 
 
-def test_unknown_fields_are_ignored() -> None:
-    scene = RealtimeScene()
+def test_unknown_fields_are_ignored(scene: RealtimeScene) -> None:
     session = {"model": "gpt-realtime", "surprise": 1, "reasoning": None, "audio": {"x": 1}}
     assert scene.types(scene.say("session.update", session=session)) == ["session.updated"]
-    check(scene)
 
 
-def test_settings_are_merged_key_by_key() -> None:
-    scene = RealtimeScene()
+def test_settings_are_merged_key_by_key(scene: RealtimeScene) -> None:
     audio = {"output": {"voice": {"id": "mara"}, "speed": 1.2, "format": {"type": "audio/pcmu"}}}
     scene.say("session.update", session={"audio": audio, "tools": TOOLS})
     audio = {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 300}}}
@@ -302,19 +269,15 @@ def test_settings_are_merged_key_by_key() -> None:
     assert session["tools"][0]["name"] == "look_up" and session["tracing"] == "auto"
     (told,) = scene.say("session.update", session={"tools": [], "instructions": ""})
     assert told["session"]["tools"] == [] and told["session"]["instructions"] == ""
-    check(scene)
 
 
-def test_the_voice_is_fixed_once_the_model_has_spoken() -> None:
-    scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make()
+def test_the_voice_is_fixed_once_the_model_has_spoken(scene: RealtimeScene) -> None:
+    scene.respond()
     same = {"audio": {"output": {"voice": "default"}}}
     assert scene.types(scene.say("session.update", session=same)) == ["session.updated"]
     other = {"audio": {"output": {"voice": "mara"}}}
     error = scene.say("session.update", session=other)[0]["error"]
     assert (error["code"], error["param"]) == ("cannot_update_voice", "session.audio.output.voice")
-    check(scene)
 
 
 def test_the_beta_is_spelled_as_its_clients_expect() -> None:
@@ -334,8 +297,7 @@ def test_the_beta_is_spelled_as_its_clients_expect() -> None:
     assert told["session"]["turn_detection"] is None and told["session"]["voice"] == "alloy"
     assert (session["temperature"], told["session"]["temperature"]) == (0.8, 0.6)
     scene.text("Hi")
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     types = scene.types()
     assert types.count("conversation.item.created") == 2
     assert "response.audio.delta" in types and "response.audio_transcript.done" in types
@@ -346,29 +308,23 @@ def test_the_beta_is_spelled_as_its_clients_expect() -> None:
     assert scene.engine.asked[0].max_tokens == 50
 
 
-def test_flat_settings_are_accepted_from_every_client() -> None:
-    scene = RealtimeScene()
+def test_flat_settings_are_accepted_from_every_client(scene: RealtimeScene) -> None:
     (told,) = scene.say("session.update", session={"modalities": ["text"], "voice": "verse"})
     session = told["session"]
     assert (
         session["output_modalities"] == ["text"] and session["audio"]["output"]["voice"] == "verse"
     )
-    check(scene)
 
 
-def test_the_limit_of_tokens_leaves_a_response_incomplete() -> None:
-    scene = RealtimeScene()
-    scene.say("response.create", response={"max_output_tokens": 2})
-    scene.make()
+def test_the_limit_of_tokens_leaves_a_response_incomplete(scene: RealtimeScene) -> None:
+    scene.respond(max_output_tokens=2)
     done = scene.last("response.done")["response"]
     assert done["status"] == "incomplete" and done["max_output_tokens"] == 2
     assert done["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
-    check(scene)
 
 
-def test_an_odd_byte_waits_for_its_other_half() -> None:
-    scene = RealtimeScene()
-    scene.manual()
+def test_an_odd_byte_waits_for_its_other_half(scene: RealtimeScene) -> None:
+    scene.detect(None)
     sound = pcm(200, speech=True)
     for start in range(0, len(sound), 333):
         piece = base64.b64encode(sound[start : start + 333]).decode()
@@ -379,8 +335,7 @@ def test_an_odd_byte_waits_for_its_other_half() -> None:
     assert part.audio is not None and part.audio.pcm == sound
 
 
-def test_the_length_of_g711_audio_follows_its_rate() -> None:
-    scene = RealtimeScene()
+def test_the_length_of_g711_audio_follows_its_rate(scene: RealtimeScene) -> None:
     audio = {"input": {"format": {"type": "audio/pcma"}, "turn_detection": None}}
     scene.say("session.update", session={"audio": audio})
     scene.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000)).decode())
@@ -388,12 +343,9 @@ def test_the_length_of_g711_audio_follows_its_rate() -> None:
     scene.say("response.create")
     part = scene.engine.asked[0].turns[0].content[0]
     assert part.audio is not None and part.audio.duration_ms == 1_000
-    check(scene)
 
 
-def test_a_shutdown_is_announced() -> None:
-    scene = RealtimeScene()
+def test_a_shutdown_is_announced(scene: RealtimeScene) -> None:
     (told,) = scene.tell(ShuttingDown())
     assert (told["error"]["type"], told["error"]["code"]) == ("server_error", "shutting_down")
     assert scene.closed is not None and scene.closed.code == 1001
-    check(scene)

@@ -22,14 +22,17 @@ from tests.fakes.realtime_checks import (
     SEGMENT,
     TOOLS,
     WRITTEN,
-    check,
 )
 from tests.fakes.realtime_scene import Raw, RealtimeScene
 from tests.source_tree import ROOT
 
 
-def test_s1_connect() -> None:
-    scene = RealtimeScene()
+@pytest.fixture
+def scene() -> RealtimeScene:
+    return RealtimeScene()
+
+
+def test_s1_connect(scene: RealtimeScene) -> None:
     assert scene.types() == ["session.created", "conversation.created"]
     session = scene.told[0]["session"]
     assert session["model"] == "minicpm-o-4.5" and session["expires_at"] == 1_700_003_600
@@ -39,11 +42,9 @@ def test_s1_connect() -> None:
     assert scene.types(told) == ["session.updated"]
     assert told[0]["session"]["instructions"] == "Sing."
     assert told[0]["session"]["output_modalities"] == ["audio"]
-    check(scene)
 
 
-def test_s2_a_spoken_turn() -> None:
-    scene = RealtimeScene()
+def test_s2_a_spoken_turn(scene: RealtimeScene) -> None:
     scene.hear(640, speech=False)
     started = scene.hear(320, speech=True)
     assert scene.types(started) == SEGMENT[:1]
@@ -66,7 +67,6 @@ def test_s2_a_spoken_turn() -> None:
     (part,) = turn.content
     assert part.audio is not None and part.audio.duration_ms == 1_460 - 340
     assert request.system == "Be brief."
-    check(scene)
 
 
 def test_s2_the_users_transcript_follows() -> None:
@@ -93,11 +93,9 @@ def test_s2_the_users_transcript_follows() -> None:
     scene.say("conversation.item.create", item=replaced)
     assert scene.tell(ItemTranscribed(asked.item_id, "Too late.")) == []
     scene.make()
-    check(scene)
 
 
-def test_without_a_transcriber_no_transcription_is_announced() -> None:
-    scene = RealtimeScene()
+def test_without_a_transcriber_no_transcription_is_announced(scene: RealtimeScene) -> None:
     wanted = {"model": "whisper-1"}
     told = scene.say("session.update", session={"audio": {"input": {"transcription": wanted}}})
     assert told[0]["session"]["audio"]["input"]["transcription"] is None
@@ -106,11 +104,9 @@ def test_without_a_transcriber_no_transcription_is_announced() -> None:
     assert not any(isinstance(effect, Transcribe) for effect in scene.effects)
 
 
-def test_s3_barge_in() -> None:
-    scene = RealtimeScene()
+def test_s3_barge_in(scene: RealtimeScene) -> None:
     scene.text("Hi")
-    scene.say("response.create")
-    scene.make(1)
+    scene.respond(1)
     told = scene.hear(320, speech=True)
     assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
     done = told[-1]["response"]
@@ -125,26 +121,22 @@ def test_s3_barge_in() -> None:
     assert scene.types(scene.make()) == ANSWER[1:]
     heard = scene.engine.asked[1].turns[1]
     assert heard.role == "assistant" and heard.content[0].text == "", "not one word was heard"
-    check(scene)
 
 
-def test_s4_text() -> None:
-    scene = RealtimeScene()
+def test_s4_text(scene: RealtimeScene) -> None:
     assert scene.types(scene.text("Hi")) == ITEM
     told = scene.say("response.create", response={"output_modalities": ["text"]})
     assert scene.types([*told, *scene.make()]) == WRITTEN
     item = scene.last("response.output_item.done")["item"]
     assert item["content"] == [{"type": "output_text", "text": "Hello there."}]
     assert not scene.engine.asked[0].output.speaks
-    check(scene)
 
 
-def test_s5_manual_turns() -> None:
-    scene = RealtimeScene()
-    scene.manual()
+def test_s5_manual_turns(scene: RealtimeScene) -> None:
+    scene.detect(None)
     assert scene.hear(320, speech=True) == []
     assert scene.types(scene.say("input_audio_buffer.commit")) == SEGMENT[2:]
-    assert scene.types([*scene.say("response.create"), *scene.make()]) == ANSWER
+    assert scene.types(scene.respond()) == ANSWER
     scene.hear(50, speech=True)
     assert scene.types(scene.say("input_audio_buffer.clear")) == ["input_audio_buffer.cleared"]
     error = scene.say("input_audio_buffer.commit", event_id="mine")[0]["error"]
@@ -154,14 +146,13 @@ def test_s5_manual_turns() -> None:
         "but buffer only has 0.00ms of audio."
     )
     assert scene.engine.asked[0].turns[0].content[0].audio.duration_ms == 320  # type: ignore[union-attr]
-    check(scene)
 
 
 def test_s6_a_function() -> None:
     scene = RealtimeScene(replies=[[(CALL[:40], 0), (CALL[40:], 0)], [("An owl.", 100)]])
     scene.say("session.update", session={"tools": TOOLS, "tool_choice": "auto"})
     scene.text("What is that?")
-    told = [*scene.say("response.create"), *scene.make()]
+    told = scene.respond()
     deltas = [event for event in told if event["type"].endswith("arguments.delta")]
     assert [kind for kind in scene.types(told) if not kind.endswith("arguments.delta")] == [
         "response.created",
@@ -179,21 +170,18 @@ def test_s6_a_function() -> None:
     assert "<tools>" in scene.engine.asked[0].system
     output = {"type": "function_call_output", "call_id": done["call_id"], "output": "a bird"}
     assert scene.types(scene.say("conversation.item.create", item=output)) == ITEM
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     user, call, returned = scene.engine.asked[1].turns
     assert (user.role, call.role, returned.role) == ("user", "assistant", "user")
     assert "look_up" in (call.content[0].text or "") and "a bird" in (
         returned.content[0].text or ""
     )
-    check(scene)
 
 
 def test_s6_text_and_a_call_are_two_items_of_one_response() -> None:
     scene = RealtimeScene(replies=[[("Let me see. ", 200), (CALL, 100)]])
     scene.say("session.update", session={"tools": TOOLS})
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     message, call = scene.last("response.done")["response"]["output"]
     assert message["content"][0]["transcript"] == "Let me see."
     assert (call["type"], call["status"]) == ("function_call", "completed")
@@ -201,22 +189,18 @@ def test_s6_text_and_a_call_are_two_items_of_one_response() -> None:
     assert len(scene.engine.asked) == 2
     (turn,) = scene.engine.asked[1].turns
     assert turn.role == "assistant" and len(turn.content) == 3
-    check(scene)
 
 
 def test_s6_an_invalid_call_fails_the_response() -> None:
     scene = RealtimeScene(replies=[[('<tool_call>\n{"name": "other", "arguments": {}}', 100)]])
     scene.say("session.update", session={"tools": TOOLS})
-    scene.say("response.create")
-    scene.make()
+    scene.respond()
     done = scene.last("response.done")["response"]
     assert (done["status"], done["output"]) == ("failed", [])
     assert done["status_details"]["error"]["code"] == "invalid_tool_call"
-    check(scene)
 
 
-def test_s6_a_required_call_is_begun_for_the_model() -> None:
-    scene = RealtimeScene()
+def test_s6_a_required_call_is_begun_for_the_model(scene: RealtimeScene) -> None:
     choice = {"type": "function", "name": "look_up"}
     scene.say("response.create", response={"tools": TOOLS, "tool_choice": choice})
     assert "look_up" in scene.engine.asked[0].reply_start
@@ -228,8 +212,7 @@ def test_s6_a_required_call_is_begun_for_the_model() -> None:
     )
 
 
-def test_s7_cancelled_before_it_begins() -> None:
-    scene = RealtimeScene()
+def test_s7_cancelled_before_it_begins(scene: RealtimeScene) -> None:
     metadata = {"client_event_id": "mine"}
     (created,) = scene.say("response.create", response={"metadata": metadata})
     (done,) = scene.say("response.cancel")
@@ -243,7 +226,6 @@ def test_s7_cancelled_before_it_begins() -> None:
     scene.say("response.create")
     assert len(scene.engine.asked) == 1, "the engine still ends the first reply"
     assert scene.types(scene.make()) == ANSWER[1:]
-    check(scene)
 
 
 @pytest.mark.parametrize("given", [{}, {"input": []}])
@@ -260,34 +242,28 @@ def test_a_response_outside_the_conversation_that_is_too_long_drops_no_items(giv
     assert len(scene.engine.asked[-1].turns) == 6
 
 
-def test_s8_greeting() -> None:
-    scene = RealtimeScene()
-    told = [*scene.say("response.create", response={"instructions": "Greet."}), *scene.make()]
+def test_s8_greeting(scene: RealtimeScene) -> None:
+    told = scene.respond(instructions="Greet.")
     assert scene.types(told) == ANSWER
     assert told[2]["previous_item_id"] is None
     (request,) = scene.engine.asked
     assert (request.system, request.turns) == ("Greet.", ())
     assert scene.say("session.update", session={})[0]["session"]["instructions"] == "Be brief."
-    check(scene)
 
 
-def test_s10_idle() -> None:
-    scene = RealtimeScene()
-    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+def test_s10_idle(scene: RealtimeScene) -> None:
+    scene.detect({"type": "server_vad", "idle_timeout_ms": 5_000})
     scene.hear(6_400, speech=False)
     told = scene.fire(TimerName.IDLE)
     kinds = ["input_audio_buffer.timeout_triggered", *SEGMENT[2:], "response.created"]
     assert scene.types(told) == kinds
     assert (told[0]["audio_start_ms"], told[0]["audio_end_ms"]) == (1_400, 6_400)
-    check(scene)
 
 
 def patient_scene(**engine: Any) -> RealtimeScene:
     """Return a scene whose model speaks after five seconds of silence."""
     scene = RealtimeScene(**engine)
-    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.detect({"type": "server_vad", "idle_timeout_ms": 5_000})
     return scene
 
 
@@ -316,8 +292,7 @@ def test_silence_is_timed_again_however_a_response_ends() -> None:
     assert is_waiting_for_speech(live)
 
 
-def test_the_voice_may_change_until_the_model_has_spoken() -> None:
-    scene = RealtimeScene()
+def test_the_voice_may_change_until_the_model_has_spoken(scene: RealtimeScene) -> None:
     scene.now_s = 1.0
     scene.say("output_audio_buffer.clear")
     scene.say("response.create")
@@ -325,11 +300,9 @@ def test_the_voice_may_change_until_the_model_has_spoken() -> None:
     assert scene.last("response.done")["response"]["status"] == "cancelled"
     session = {"audio": {"output": {"voice": "mara"}}}
     assert scene.types(scene.say("session.update", session=session)) == ["session.updated"]
-    check(scene)
 
 
-def test_an_error_names_the_field_in_one_sentence() -> None:
-    scene = RealtimeScene()
+def test_an_error_names_the_field_in_one_sentence(scene: RealtimeScene) -> None:
     (told,) = scene.say("input_audio_buffer.append", audio="?")
     assert told["error"]["message"] == "Invalid value of 'audio': The audio is not valid Base64."
     item = {"type": "message", "role": "user", "content": [{"text": "a"}]}
@@ -356,7 +329,6 @@ def test_the_texts_and_pictures_of_a_conversation_are_bounded() -> None:
     scene.say("conversation.item.create", item=output)
     found = [scene.say("conversation.item.retrieve", item_id=name)[0] for name in "abc"]
     assert scene.types(found) == ["error", *["conversation.item.retrieved"] * 2]
-    check(scene)
 
 
 def test_s11_the_end() -> None:
@@ -368,25 +340,19 @@ def test_s11_the_end() -> None:
     left.say("response.create")
     left.leave()
     assert left.releases == 1 and left.closed is None
-    check(scene)
 
 
-def test_s12_the_engine_fails() -> None:
-    scene = RealtimeScene()
-    scene.say("response.create")
-    scene.make(1)
+def test_s12_the_engine_fails(scene: RealtimeScene) -> None:
+    scene.respond(1)
     told = scene.tell(EngineFailed(GenerationFailedError()))
     assert scene.types(told) == [*CLOSED, "response.done", "error"]
     assert told[-2]["response"]["status"] == "failed"
     assert told[-1]["error"]["code"] == "internal_error"
     assert scene.closed is not None and scene.closed.code == 1011 and scene.releases == 1
-    check(scene)
 
 
-def test_no_response_begins_once_the_engine_has_failed() -> None:
-    scene = RealtimeScene()
-    detection = {"type": "server_vad", "interrupt_response": False}
-    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+def test_no_response_begins_once_the_engine_has_failed(scene: RealtimeScene) -> None:
+    scene.detect({"type": "server_vad", "interrupt_response": False})
     scene.say("response.create")
     scene.hear(320, speech=True)
     scene.hear(640, speech=False)

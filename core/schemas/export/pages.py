@@ -51,7 +51,8 @@ from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"
 SHORT_ENUM: Final = 8  # values listed one by one
-ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+# Of a dataclass's source: comment above, name, comment beside.
+LIMIT: Final = re.compile(r"((?:^    # .+\n)*)^    (\w+): \w+ = [^#\n]+(?:# (.+))?$", re.MULTILINE)
 EMPTY_LINES: Final = re.compile(r"\n{3,}")
 UNITS: Final = (
     ("minLength", "maxLength", " characters"),
@@ -211,11 +212,11 @@ def event_rows(rows: Table) -> Iterator[Sequence[str]]:
 # Any: a dataclass.
 def limit_rows(limits: type[Any]) -> Iterator[Sequence[str]]:
     kinds = (kind for kind in limits.__mro__ if dataclasses.is_dataclass(kind))
-    documented = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds)
-    texts = dict(ATTRIBUTE.findall(documented))
+    found = LIMIT.findall("".join(inspect.getsource(kind) for kind in kinds))
+    texts = {name: above.replace("    # ", " ") + beside for above, name, beside in found}
     for limit in dataclasses.fields(limits):
-        text = " ".join(texts[limit.name].split()).removesuffix(" Ours.")
-        yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
+        text = " ".join(texts[limit.name].split()).removesuffix("; ours").removesuffix(".")
+        yield f"`{limit.name}`", f"`{_json(limit.default)}`", f"{text[0].upper()}{text[1:]}."
 
 
 # --- codes ---

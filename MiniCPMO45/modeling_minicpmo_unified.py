@@ -38,7 +38,7 @@ class UnifiedModel:
         self.processor = processor
         self.executor = executor
         defaults, policy = executor.options.duplex_defaults, UnitPolicy(tokens, device)
-        self.duplex = DuplexCapability(config, processor.tokenizer, policy, defaults=defaults)
+        self.duplex = DuplexCapability(config, processor.tokenizer, policy, defaults)
         self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
 
     @classmethod

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING, MiniCPMOConfig
-from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
     Session,
@@ -41,7 +41,7 @@ from MiniCPMO45.modes.prompt_input import (
     picture_pieces,
     prompt_key,
 )
-from MiniCPMO45.modes.speech import UNSPOKEN, Stopwatch, UnitSound, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import Stopwatch, UnitSound, speak_unit
 from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
@@ -50,7 +50,7 @@ from MiniCPMO45.processing.mel import (
     push,
 )
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
-from MiniCPMO45.settings import GREEDY, DuplexSettings
+from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 
@@ -155,22 +155,16 @@ class UnitResult:
 FEWEST_STEPS: Final = 3  # listen or speak, one text token, the unit's terminator
 
 
+@dataclass(eq=False)
 class DuplexCapability:
-    def __init__(
-        self,
-        config: MiniCPMOConfig,
-        tokenizer: MiniCPMOTokenizerFast,
-        policy: UnitPolicy,
-        *,
-        defaults: DuplexSettings | None = None,
-        prompts: PromptCache | None = None,
-    ) -> None:
-        self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id  # once, not in every unit
-        self.tokenizer = tokenizer
-        self.policy = policy
-        self.defaults = defaults or DuplexSettings()
-        self.prompts = PromptCache() if prompts is None else prompts
+    config: MiniCPMOConfig
+    tokenizer: MiniCPMOTokenizerFast
+    policy: UnitPolicy
+    defaults: DuplexSettings = DuplexSettings()
+    prompts: PromptCache = field(default_factory=PromptCache)
+
+    def __post_init__(self) -> None:
+        self._speech_eos = self.config.tts_config.speech_eos_id  # once, not in every unit
 
     @property
     def tokens(self) -> SpecialTokens:
@@ -272,21 +266,38 @@ class DuplexCapability:
         `force_listen` listens and ends a running turn; `force_speak` speaks unless the model has to
         listen. `close_unit` must follow.
         """
-        watch, turn = Stopwatch(time.perf_counter), session.turn
+        watch, turn, text = Stopwatch(), session.turn, ""
+        sound, n_codes = None, 0
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
-            nothing = UnitDraft(is_listen=True, end_of_turn=session.stop.is_set())
-            return self._result(session, watch, nothing)
-        draft = yield from self.decode(session, logits, force_listen, force_speak)
-        watch.lap("llm")
-        text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
-        turn.pending = draft
-        if draft.is_listen:
-            return self._result(session, watch, draft)
-        speech = yield from self._speak(session, draft, watch)
-        if draft.end_of_turn:
-            session.sampler.history.clear()
-        return self._result(session, watch, draft, text, speech)
+            draft = UnitDraft(is_listen=True, end_of_turn=session.stop.is_set())
+        else:
+            draft = yield from self.decode(session, logits, force_listen, force_speak)
+            watch.lap("llm")
+            turn.pending = draft
+        if not draft.is_listen:
+            text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
+            config, eos = self.config.tts_config, self._speech_eos
+            sound, n_codes = yield from speak_unit(session, draft, config, watch, eos=eos)
+            if draft.end_of_turn:
+                session.sampler.history.clear()
+        return UnitResult(
+            is_listen=draft.is_listen,
+            text=text,
+            sound=sound,
+            end_of_turn=draft.end_of_turn,
+            n_tokens=0 if draft.is_listen else len(draft.ids),
+            barge_in=draft.barge_in,
+            n_tts_tokens=n_codes,
+            current_time=session.audio_input.units,
+            cost_llm=watch.seconds["llm"],
+            cost_tts_prep=watch.seconds["tts_prep"],
+            cost_tts=watch.seconds["tts"],
+            cost_token2wav=watch.seconds["token2wav"],
+            cost_all=watch.total(),
+            vision_slices=turn.vision_slices,
+            vision_tokens=turn.vision_slices * self.config.query_num,
+        )
 
     def close_unit(self, session: Session) -> Steps[None]:
         """End the unit and apply the sliding window; without an open unit, do nothing.
@@ -383,44 +394,3 @@ class DuplexCapability:
         session.turn.has_ended = True
         session.reset_speech()
         session.sampler.history.clear()
-
-    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
-        if session.speech.vocoder is None or session.stop.is_set():
-            return UNSPOKEN
-        settings = session.settings
-        rule = CodeRule(
-            temperature=settings.tts_temperature,
-            repetition_penalty=settings.tts_repetition_penalty,
-            top_p=settings.tts_top_p,
-            top_k=settings.tts_top_k,
-            is_greedy=settings.decode_mode == GREEDY,
-        )
-        config, eos = self.config.tts_config, self._speech_eos
-        return (yield from speak_unit(session, draft, config, rule, watch, eos=eos))
-
-    def _result(
-        self,
-        session: Session,
-        watch: Stopwatch,
-        draft: UnitDraft,
-        text: str = "",
-        speech: UnitSpeech = UNSPOKEN,
-    ) -> UnitResult:
-        slices = session.turn.vision_slices
-        return UnitResult(
-            is_listen=draft.is_listen,
-            text=text,
-            sound=speech.sound,
-            end_of_turn=draft.end_of_turn,
-            n_tokens=0 if draft.is_listen else len(draft.ids),
-            barge_in=draft.barge_in,
-            n_tts_tokens=speech.n_codes,
-            current_time=session.audio_input.units,
-            cost_llm=watch.seconds("llm"),
-            cost_tts_prep=watch.seconds("tts_prep"),
-            cost_tts=watch.seconds("tts"),
-            cost_token2wav=watch.seconds("token2wav"),
-            cost_all=watch.total(),
-            vision_slices=slices,
-            vision_tokens=slices * self.config.query_num,
-        )

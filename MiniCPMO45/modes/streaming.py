@@ -73,14 +73,14 @@ class _Reply:
     hit_limit: bool = False
 
 
+@dataclass(eq=False)
 class StreamingCapability:
-    def __init__(
-        self, config: MiniCPMOConfig, processor: MiniCPMOProcessor, policy: ReplyPolicy
-    ) -> None:
-        self.config = config
-        self.processor = processor
-        self.tokenizer = processor.tokenizer
-        self.policy = policy
+    config: MiniCPMOConfig
+    processor: MiniCPMOProcessor
+    policy: ReplyPolicy
+
+    def __post_init__(self) -> None:
+        self.tokenizer = self.processor.tokenizer
 
     def prefill(
         self, session: Session, message: Message, options: PrefillOptions | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from enum import Enum, auto
@@ -218,20 +218,6 @@ def resume(steps: Steps[T], answer: Any) -> Request | Emit:
         if isinstance(answer, Exception):
             return steps.throw(answer)
         return steps.send(answer)
-
-
-def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
-    """Run one conversation, yielding what it emits; a failed request is raised inside it."""
-    task = Task(steps)
-    try:
-        while not task.has_ended:
-            run_pass(executor, [task])
-            if task.state is TaskState.EMITTED:
-                yield task.take()
-        result: T = task.take()
-        return result
-    finally:
-        task.close()
 
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:

@@ -57,12 +57,7 @@ class DuplexView(View, DuplexCapability):
         View.__init__(self, context)
         model = context.model.duplex
         DuplexCapability.__init__(
-            self,
-            model.config,
-            model.tokenizer,
-            model.policy,
-            defaults=model.defaults,
-            prompts=model.prompts,
+            self, model.config, model.tokenizer, model.policy, model.defaults, model.prompts
         )
 
     # --- the conversation ---

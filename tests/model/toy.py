@@ -65,7 +65,7 @@ class Toy:
 
     def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
         policy = UnitPolicy(self.tokenizer.special, self.device)
-        return DuplexCapability(self.config, self.tokenizer, policy, defaults=defaults)
+        return DuplexCapability(self.config, self.tokenizer, policy, defaults or DuplexSettings())
 
     def open_voice(self, generator: torch.Generator | None = None) -> SpeechStream:
         with torch.inference_mode():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
@@ -19,6 +19,7 @@ from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from tests.fakes.batching import collect
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.toy import Toy
 
@@ -52,15 +53,6 @@ class Recorder:
 def unified(toy: Toy) -> UnifiedModel:
     executor = toy.executor()
     return UnifiedModel(toy.model, MiniCPMOProcessor.of(toy.tokenizer), executor)
-
-
-def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyChunk], ReplyResult]:
-    stream, chunks = stream_alone(steps, executor), []
-    while True:
-        try:
-            chunks.append(next(stream))
-        except StopIteration as end:
-            return chunks, end.value
 
 
 class Stopping:

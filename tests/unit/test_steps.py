@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps
-from tests.fakes.batching import run_together
+from tests.fakes.batching import run_together, stream_alone
 
 
 class Echo:

@@ -22,6 +22,5 @@ def test_laps_add_up_by_stage_and_the_total_is_all_time() -> None:
         clock.now += seconds
         watch.lap(stage)
     clock.now += 5.0
-    assert (watch.seconds("llm"), watch.seconds("tts")) == (6.0, 3.0)
-    assert watch.seconds("never") == 0.0
+    assert (watch.seconds["llm"], watch.seconds["tts"], watch.seconds["never"]) == (6.0, 3.0, 0.0)
     assert watch.total() == 14.0

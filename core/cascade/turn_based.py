@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, decode_voice, decode_wire_audio, to_pcm
+from core.audio import FloatArray, decode_voice, decode_wire_audio, is_same_voice, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
@@ -85,11 +85,7 @@ class CascadeView(LinesMode[Line]):
 
     def _check_voice(self, voice: FloatArray | None) -> None:
         """Add a notice if the client sent a voice, which is not used."""
-        own = self._parts.default_voice
-        is_own = voice is None or (
-            own is not None and voice.shape == own.shape and np.allclose(voice, own, atol=1e-3)
-        )
-        if not is_own:
+        if voice is not None and not is_same_voice(voice, self._parts.default_voice):
             self._notices.append(OneVoiceError())
 
     async def _check_voice_sent(self, sample: str | None) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from pydantic import Field, ValidationError
 
 from core.engine.engine import Engine
-from core.engine.passes import free_share, run_together
+from core.engine.passes import run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
@@ -169,6 +169,14 @@ def read_card(folder: Path) -> ModelCard:
         return ModelCard()
 
 
+def free_share(executor: Executor) -> float:
+    """Free share of the memory for conversations; 0 if the device does not answer."""
+    try:
+        return executor.free_share
+    except RuntimeError:
+        return 0.0
+
+
 # Shares of the total loading time.
 WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
@@ -187,6 +195,7 @@ class RealBackend:
     """
 
     own_transcriber: ClassVar[None] = None
+    _facts: ModelFacts  # once it is loaded
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         self.media = MediaProcesses(keeps_spare=True)
@@ -194,7 +203,6 @@ class RealBackend:
         self.unit_s_by_sessions: dict[int, float] = {}
         self._warms_up = warms_up
         self._context: ViewContext | None = None
-        self._facts: ModelFacts | None = None
 
     @property
     def context(self) -> ViewContext:
@@ -273,8 +281,6 @@ class RealBackend:
         gc.unfreeze()  # or libraries built with nanobind report leaks at exit
 
     def facts(self) -> ModelFacts:
-        if self._facts is None:
-            raise ModelError("The model is not loaded.")
         return self._facts
 
     @property

@@ -21,8 +21,9 @@ from PIL import Image
 from core.audio import FloatArray, read_audio, to_pcm
 from core.engine.engine import run_inline
 from core.errors import OmniError
+from core.images import FRAME_LIMITS, decode_wire_picture
 from core.modes import OnSound
-from core.processors.content import decode_frames, override, read_voice
+from core.processors.content import override, read_voice
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.common import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -44,7 +45,6 @@ from MiniCPMO45.modes.prompt_input import (
 )
 from MiniCPMO45.modes.speech import UnitSound
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
-from MiniCPMO45.settings import DuplexSettings
 
 LISTEN_MARKS = 1  # tokens besides text: the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
@@ -87,7 +87,7 @@ class DuplexView(View, DuplexCapability):
         prompted = context.default_voice if ref_audio is None else ref_audio
         chosen = self.defaults if config is None else override(self.defaults, config)
         settings = replace(chosen, early_audio=early_audio)
-        session = await self._start()
+        session = await self.reset()
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
         spoken = prompted if tts_audio is None else tts_audio
@@ -174,12 +174,8 @@ class DuplexView(View, DuplexCapability):
         self.session.turn.force_next_listen = False
 
     @property
-    def settings(self) -> DuplexSettings:
-        return self.session.settings
-
-    @property
     def slice_limit(self) -> int:
-        return self.settings.max_slice_nums
+        return self.session.settings.max_slice_nums
 
     # --- the documented synchronous form ---
 
@@ -211,7 +207,11 @@ class DuplexView(View, DuplexCapability):
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
             audio = read_audio(audio_path)
-        frames = run_inline(self._sliced(decode_frames(frame_list or ()), max_slice_nums))
+        pictures = [
+            decode_wire_picture(each, allowed=FRAME_LIMITS) if isinstance(each, str) else each
+            for each in frame_list or ()
+        ]
+        frames = run_inline(self._sliced(pictures, max_slice_nums))
         steps = self.streaming_prefill(session, audio, frames)
         return run_inline(self.context.run(steps))
 
@@ -264,7 +264,7 @@ class DuplexView(View, DuplexCapability):
         """Slice pictures on a thread, so that no other conversation is delayed."""
         if not frames:
             return []
-        limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+        limit = self.slice_limit if max_slice_nums is None else max_slice_nums
         model = self.context.model
 
         def slice_all() -> list[PreparedFrame]:

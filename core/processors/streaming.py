@@ -19,19 +19,19 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, decode_voice
+from core.audio import FloatArray
 from core.engine.engine import run_inline
 from core.modes import Threads
-from core.processors.content import Item, model_items, model_messages, override, read_voice
+from core.processors.content import Item, model_messages, override, sent_voice
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
 from core.schemas.common import ContentItem, Role
+from core.schemas.common import Message as WireMessage
 from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.streaming import (
     Generate,
     RollbackResult,
     StreamingChunk,
-    StreamingConfig,
     StreamingRequest,
 )
 from MiniCPMO45.engine.session import SnapshotError
@@ -59,9 +59,16 @@ class StreamingView(TurnView):
         Raises as `feed`.
         """
         threads = self.context.threads
-        messages = await threads.run(lambda: model_messages(request.messages, threads.read_media))
+
+        def decode() -> tuple[list[Message], FloatArray | None]:
+            messages = model_messages(request.messages, threads.read_media)
+            return messages, sent_voice(request.streaming)
+
+        messages, voice = await threads.run(decode)
         await self._session_for(request.session_id)
-        await self._use_voice_of(request.streaming)
+        self._check_voices(voice)
+        if voice is not None and self.context.model.can_speak:
+            await self.choose_voice(voice)
         speech = override(SpeechSampling(), request.streaming.tts_sampling)
         self._drawing = override(GenerationSettings(speech=speech), request.generation)
         options = PrefillOptions(
@@ -87,7 +94,7 @@ class StreamingView(TurnView):
         """Set the rollback point here, replacing an earlier one."""
         if self._session is None:
             await self.reset()
-        await self.context.engine.call(self.set_rollback_point)
+        await self.context.engine.call(self.session.take_snapshot)
 
     async def roll_back(self) -> None:
         """Return to the rollback point; without one, begin afresh."""
@@ -130,7 +137,9 @@ class StreamingView(TurnView):
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
-        return model_items(items, self.context.threads.read_media)
+        system = WireMessage(role=Role.SYSTEM, content=list(items))
+        [message] = model_messages([system], self.context.threads.read_media)
+        return list(message.content)
 
     async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
         """Feed a segment of speech, [T] float32 at 16 kHz, and RGB pictures as the user's turn.
@@ -161,7 +170,7 @@ class StreamingView(TurnView):
             session.take_snapshot()
         prompt = run_inline(self.feed_request(request))
         if not is_turn:
-            self.set_rollback_point()
+            session.take_snapshot()
         return prompt
 
     def generate(
@@ -198,9 +207,6 @@ class StreamingView(TurnView):
             )
         )
 
-    def set_rollback_point(self) -> None:
-        self.session.take_snapshot()
-
     def rollback(self) -> RollbackResult:
         """Return to the rollback point, which is used up."""
         if self._session is None:
@@ -225,17 +231,6 @@ class StreamingView(TurnView):
             enable_thinking=self._options.enable_thinking,
         )
         return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
-
-    async def _use_voice_of(self, config: StreamingConfig) -> None:
-        path, data = config.ref_audio_path, config.ref_audio_data
-        if not path and not data:
-            return
-        voice = await self.context.threads.run(
-            lambda: read_voice(path) if path else decode_voice(data)
-        )
-        self._check_voices(voice)
-        if self.context.model.can_speak:
-            await self.choose_voice(voice)
 
 
 HalfDuplexView = StreamingView

@@ -16,7 +16,6 @@ from pathlib import Path
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
-from core.modes import SESSION
 from core.processors.content import (
     model_messages,
     override,
@@ -70,10 +69,6 @@ class TurnView(View):
         run_inline(self.choose_voice(ref_audio))
 
     # --- input ---
-
-    async def reset(self, session_id: str = SESSION) -> None:
-        """Begin another conversation; the chosen voice stays."""
-        await self._start(session_id)
 
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
@@ -195,7 +190,7 @@ class ChatView(TurnView):
         """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
         messages, options, settings, voice = await self._decode(request)
-        session = await self._start()
+        session = await self.reset()
         try:
             await self._open_voice(session, voice, settings)
             steps = self.context.model.streaming.reply(session, messages, settings, options)

@@ -1,7 +1,4 @@
-"""`UnifiedProcessor`: a loaded model with one view per mode.
-
-Choosing a mode selects a view; all state is in the views' sessions.
-"""
+"""`UnifiedProcessor`: a loaded model with one view per mode."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Final, Literal, TypeVar
 import torch
 
 from core.audio import FloatArray
-from core.capabilities import CAPABILITIES, ProcessorCapabilities, ProcessorMode
 from core.engine.engine import Engine, InlineEngine
 from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
@@ -36,19 +32,13 @@ WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-VIEWS: Final[dict[ProcessorMode, type[View]]] = {
-    ProcessorMode.CHAT: ChatView,
-    ProcessorMode.HALF_DUPLEX: StreamingView,
-    ProcessorMode.DUPLEX: DuplexView,
-}
-
 ViewT = TypeVar("ViewT", bound=View)
 
 
 class UnifiedProcessor:
     """A loaded model with one view per mode; streaming and half duplex share one.
 
-    `folder` is that of the checkpoint, `mode` the one chosen last.
+    `folder` is that of the checkpoint.
     """
 
     def __init__(
@@ -93,7 +83,6 @@ class UnifiedProcessor:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
         """
-        self.mode = ProcessorMode.CHAT
         defaults = DuplexSettings(window=window or WindowSettings())
         options = LoadOptions(
             *_usable(device, dtype),
@@ -108,15 +97,12 @@ class UnifiedProcessor:
         )
         self.folder, model, voice = _load(model_path, options, ref_audio_path)
         context = ViewContext(model, _prepared(engine, model), voice, seed)
-        self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
+        kinds: tuple[type[View], ...] = ChatView, StreamingView, DuplexView
+        self._views = {kind: kind(context) for kind in kinds}
 
     @property
     def model(self) -> UnifiedModel:
         return self.chat.context.model
-
-    @property
-    def capabilities(self) -> ProcessorCapabilities:
-        return CAPABILITIES[self.mode]
 
     @property
     def chat(self) -> ChatView:
@@ -132,24 +118,14 @@ class UnifiedProcessor:
     def duplex(self) -> DuplexView:
         return self._view(DuplexView)
 
-    @property
-    def kv_cache_length(self) -> int:
-        return self._view(VIEWS[self.mode]).kv_cache_length if self._views else 0
-
     def set_chat_mode(self) -> ChatView:
-        self.mode = ProcessorMode.CHAT
         return self.chat
 
     def set_half_duplex_mode(self) -> StreamingView:
-        self.mode = ProcessorMode.HALF_DUPLEX
         return self.half_duplex
 
     def set_duplex_mode(self) -> DuplexView:
-        self.mode = ProcessorMode.DUPLEX
         return self.duplex
-
-    def is_ready(self) -> bool:
-        return bool(self._views)
 
     def release(self) -> None:
         """Free every conversation and the model; harmless when called again."""

@@ -246,12 +246,8 @@ class DuplexView(View, DuplexCapability):
         """Compute the log-mel on a thread, where that delays no other conversation."""
         if not len(audio):
             return None
-
-        def prepare() -> UnitAudio:
-            with model_errors():
-                return prepare_audio(session.audio_input, audio)
-
-        return await self.context.threads.run(prepare)
+        with model_errors():
+            return await self.context.threads.run(lambda: prepare_audio(session.audio_input, audio))
 
     async def _wave(self, sound: UnitSound) -> FloatArray:
         return await self.context.threads.run(lambda: sound.waveform)
@@ -265,17 +261,16 @@ class DuplexView(View, DuplexCapability):
         if not frames:
             return []
         limit = self.slice_limit if max_slice_nums is None else max_slice_nums
-        model = self.context.model
+        executor = self.context.model.executor
 
         def slice_all() -> list[PreparedFrame]:
-            with model_errors():
-                pictures = slice_pictures(frames, limit, self.config.slice_config)
             return [
-                model.executor.prepare_slices(each) if isinstance(each, tuple) else each
-                for each in pictures
+                executor.prepare_slices(each) if isinstance(each, tuple) else each
+                for each in slice_pictures(frames, limit, self.config.slice_config)
             ]
 
-        return await self.context.threads.run(slice_all)
+        with model_errors():
+            return await self.context.threads.run(slice_all)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
         """Convert a result to the wire's; `fed` adds the costs of its input."""

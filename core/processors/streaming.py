@@ -34,7 +34,7 @@ from core.schemas.streaming import (
     StreamingChunk,
     StreamingRequest,
 )
-from MiniCPMO45.engine.session import SnapshotError
+from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
@@ -55,8 +55,13 @@ class StreamingView(TurnView):
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed the request's messages; return the text fed, with media as markers.
 
-        The request's settings are those of the reply that follows unless `reply` says otherwise.
-        Raises as `feed`.
+        Another session id than before begins a fresh conversation. The request's settings are those
+        of the reply that follows unless `reply` says otherwise.
+
+        Raises:
+            AudioError: the recording cannot serve as a voice.
+            BadPayloadError: a part of a message cannot be used.
+            ContextFullError: the conversation is too long for the model.
         """
         threads = self.context.threads
 
@@ -69,8 +74,12 @@ class StreamingView(TurnView):
         self._check_voices(voice)
         if voice is not None and self.context.model.can_speak:
             await self.choose_voice(voice)
-        speech = override(SpeechSampling(), request.streaming.tts_sampling)
-        self._drawing = override(GenerationSettings(speech=speech), request.generation)
+        base = GenerationSettings(
+            enable_thinking=request.enable_thinking,
+            use_speech_template=request.use_tts_template,
+            speech=override(SpeechSampling(), request.streaming.tts_sampling),
+        )
+        self._drawing = override(base, request.generation)
         options = PrefillOptions(
             max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
             omni_mode=request.omni_mode,
@@ -78,7 +87,7 @@ class StreamingView(TurnView):
             enable_thinking=request.enable_thinking,
             use_tts_template=request.use_tts_template,
         )
-        return "".join(await self.feed(request.session_id, messages, options))
+        return await self._feed(messages, options)
 
     def reply(self, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
         settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
@@ -131,10 +140,8 @@ class StreamingView(TurnView):
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
         self._drawing = override(base, chosen.generation)
-        options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
-        [prompt] = await self.feed(self.session.id, [Message(Role.SYSTEM.value, content)], options)
-        return prompt
+        return await self._feed([Message(Role.SYSTEM.value, content)])
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
         system = WireMessage(role=Role.SYSTEM, content=list(items))
@@ -144,11 +151,10 @@ class StreamingView(TurnView):
     async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
         """Feed a segment of speech, [T] float32 at 16 kHz, and RGB pictures as the user's turn.
 
-        Raises `NotPreparedError` before `begin`; else as `feed`.
+        Raises `NotPreparedError` before `begin`; else as `feed_request`.
         """
         content: list[Item] = [*frames, segment]
-        message = Message(Role.USER.value, content)
-        await self.feed(self.session.id, [message], self._options)
+        await self._feed([Message(Role.USER.value, content)])
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the user's turn; `sets_rollback_point` replaces the rollback point."""
@@ -225,12 +231,31 @@ class StreamingView(TurnView):
 
     def _settings(self, **wanted: Any) -> GenerationSettings:
         """Return the reply's settings; None or an absent field takes the prefill's value."""
-        usual = replace(
-            self._drawing,
-            use_speech_template=self._options.use_tts_template,
-            enable_thinking=self._options.enable_thinking,
-        )
-        return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return replace(self._drawing, **given)
+
+    async def _session_for(self, session_id: str) -> Session:
+        if self._session is None or self._session.id != session_id:
+            await self.reset(session_id)
+        return self.session
+
+    async def _feed(
+        self, messages: Sequence[Message], options: PrefillOptions | None = None
+    ) -> str:
+        """Feed messages one by one after those in the cache; return the text fed.
+
+        By default they are rendered for a reply as it is drawn. `options.is_last_chunk` applies to
+        the last message.
+        """
+        session, text = self.session, ""
+        session.stop.clear()
+        options = options or PrefillOptions(use_tts_template=self._drawing.use_speech_template)
+        for message in messages:
+            is_last = options.is_last_chunk and message is messages[-1]
+            chunk = replace(options, is_last_chunk=is_last)
+            steps = self.context.model.streaming.prefill(session, message, chunk)
+            text += await self.context.run(steps)
+        return text
 
 
 HalfDuplexView = StreamingView

@@ -9,7 +9,7 @@ async for chunk in view.reply(): ...
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +43,6 @@ class TurnView(View):
         super().__init__(context)
         self.reply_end: ReplyEnd | None = None  # outcome of the last reply
         self._voice: FloatArray | None = None
-        self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
 
     # --- voice ---
@@ -68,32 +67,8 @@ class TurnView(View):
     def init_ref_audio_from_data(self, ref_audio: FloatArray) -> None:
         run_inline(self.choose_voice(ref_audio))
 
-    # --- input ---
-
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
-
-    async def feed(
-        self, session_id: str, messages: Sequence[Message], options: PrefillOptions
-    ) -> list[str]:
-        """Feed messages one by one after those in the cache; return the text fed for each.
-
-        Another `session_id` than before begins a fresh conversation. Audio is [T] float32 at 16
-        kHz, pictures RGB; `options.is_last_chunk` applies to the last message.
-
-        Raises:
-            BadPayloadError: a part of the message cannot be used.
-            ContextFullError: the conversation is too long for the model.
-        """
-        session = await self._session_for(session_id)
-        self._options = options
-        prompts = []
-        for number, message in enumerate(messages, start=1):
-            is_last = options.is_last_chunk and number == len(messages)
-            chunk = replace(options, is_last_chunk=is_last)
-            steps = self.context.model.streaming.prefill(session, message, chunk)
-            prompts.append(await self.context.run(steps))
-        return prompts
 
     # --- replies ---
 
@@ -145,12 +120,6 @@ class TurnView(View):
         )
         spent_ms = (time.perf_counter() - ended_s) * MS_PER_S
         yield StreamingChunk(chunk_index=index, is_final=True, duration_ms=spent_ms)
-
-    async def _session_for(self, session_id: str) -> Session:
-        if self._session is None or self._session.id != session_id:
-            await self.reset(session_id)
-        self.session.stop.clear()
-        return self.session
 
     def _expect(self, session_id: str | None) -> Session:
         if self._session is None or session_id not in (None, self._session.id):

@@ -82,12 +82,8 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         randomly instead of refusing the checkpoint.
 
         `dtype` defaults to that of the configuration. `device_map` is one device; None is torch's
-        default device, "auto" a GPU if there is one.
-
-        Raises:
-            CheckpointError: the checkpoint cannot be found, does not fit or cannot be read; the
-                message says what to do.
-            TypeError: an unknown option.
+        default device, "auto" a GPU if there is one. Raises `CheckpointError` if the checkpoint
+        cannot be found, does not fit or cannot be read, and `TypeError` for an unknown option.
         """
         read_quantisation(options)
         unknown = options.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
@@ -110,7 +106,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def from_folder(
         cls, folder: Path, options: LoadOptions, config: MiniCPMOConfig | None = None
     ) -> Self:
-        """Load a checkpoint folder; raises `CheckpointError` as `from_pretrained` does."""
+        """Load a checkpoint folder; raises `CheckpointError`."""
         with torch.device("meta"):
             model = cls(config or read_config(folder))
         load_weights(model, folder, options)
@@ -130,11 +126,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         return super().num_parameters(*arguments, **options) + quantised
 
     def save_pretrained(self, *arguments: Any, **options: Any) -> None:
-        """Save the model in the published layout.
-
-        Raises:
-            CheckpointError: the weights are quantised.
-        """
+        """Save the model in the published layout; raises `CheckpointError` if it is quantised."""
         if self.weights is not Weights.BF16:
             raise CheckpointError(
                 "The weights were quantised while loading and cannot be saved. Load the checkpoint "

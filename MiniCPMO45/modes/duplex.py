@@ -60,10 +60,7 @@ def split_unit_audio(
     """Split one unit off the pending and new samples, without changing `audio_input`.
 
     The first unit is left-padded to 16 560 samples, of which 16 480 are consumed; later units
-    consume 16 000.
-
-    Returns:
-        The unit's samples, float32 [16480 or 16000], or None if there are too few; and the rest.
+    consume 16 000. Returns them, float32, or None if there are too few; and the rest.
     """
     samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
     need = UNIT_SAMPLES
@@ -121,12 +118,7 @@ class PrefillResult:
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
-    """Result of one unit.
-
-    Attributes:
-        cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
-            that of the speech decoder's condition.
-    """
+    """Result of one unit; costs are in seconds."""
 
     is_listen: bool
     text: str = ""
@@ -134,7 +126,7 @@ class UnitResult:
     end_of_turn: bool = False
     current_time: int = 0  # number of units so far
     cost_llm: float = 0.0
-    cost_tts_prep: float = 0.0
+    cost_tts_prep: float = 0.0  # of the speech decoder's condition
     cost_tts: float = 0.0
     cost_token2wav: float = 0.0
     cost_all: float = 0.0
@@ -216,10 +208,8 @@ class DuplexCapability:
         `audio_waveform` is float32 [n] at 16 kHz, of which one second is consumed and the rest
         buffered, or what `prepare_audio` made of it.
         `frame_list` holds the pictures of this second, oldest first, and `max_slice_nums` one limit
-        or one per frame.
-
-        Raises:
-            UnitOrderError: the previous unit was not generated or not finalized.
+        or one per frame. Raises `UnitOrderError` if the previous unit was not generated or not
+        finalized.
         """
         if session.turn.pending is not None:
             raise UnitOrderError("finalize the previous unit before the next prefill")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -192,8 +192,7 @@ def picture_pieces(
 ) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
     """Encode pictures that are not encoded yet, all in one request.
 
-    Returns:
-        The input pieces with image and slice tokens, and the number of slices.
+    Returns the input pieces with image and slice tokens, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
     unencoded = [picture for picture in pictures if isinstance(picture, tuple)]
@@ -217,13 +216,9 @@ MAX_BYTES = 256 << 20  # about twenty prompts with a voice sample at the publish
 
 def prompt_key(
     prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
-) -> str:
-    digest = hashlib.sha256()
-    for part in (prefix, suffix):
-        digest.update(np.array([len(part), *part], np.int64).tobytes())
-    if voice_sample is not None:
-        digest.update(np.asarray(voice_sample, np.float32).tobytes())
-    return digest.hexdigest()
+) -> Hashable:
+    voice = b"" if voice_sample is None else np.asarray(voice_sample, np.float32).tobytes()
+    return tuple(prefix), tuple(suffix), hashlib.sha256(voice).digest()
 
 
 class PromptCache:
@@ -231,7 +226,7 @@ class PromptCache:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._prompts: OrderedDict[str, KvRows] = OrderedDict()
+        self._prompts: OrderedDict[Hashable, KvRows] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._prompts)
@@ -240,7 +235,7 @@ class PromptCache:
     def nbytes(self) -> int:
         return sum(rows.nbytes for rows in self._prompts.values())
 
-    def load(self, key: str, kv: KvHandle) -> bool:
+    def load(self, key: Hashable, kv: KvHandle) -> bool:
         """Copy a prompt into an empty KV cache; return False on a miss."""
         assert kv.length == 0, "a prompt begins a conversation"
         rows = self._prompts.get(key)
@@ -250,7 +245,7 @@ class PromptCache:
         kv.put(rows)
         return True
 
-    def store(self, key: str, kv: KvHandle) -> None:
+    def store(self, key: Hashable, kv: KvHandle) -> None:
         """Store a copy of a whole KV cache, unless it exceeds `max_bytes`."""
         rows = kv.rows(0, kv.length)
         if rows.nbytes > self.max_bytes:

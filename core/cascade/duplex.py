@@ -290,7 +290,6 @@ class CascadeDuplexView(CascadeView):
     # --- replies ---
 
     async def _sentences(self) -> AsyncGenerator[Sentence, None]:
-        """Yield the reply sentence by sentence, with its audio."""
         speaks = self._config.generate_audio
         is_greedy = self._config.decode_mode == "greedy"
         sampling = Sampling(

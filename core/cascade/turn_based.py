@@ -279,7 +279,6 @@ class CascadeChatView(CascadeView):
         return await self._feed(*[await self._line(message) for message in request.messages])
 
     async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the request that was fed, in pieces or in one chunk."""
         request = self._request
         speaks = request.tts.enabled
         sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)

@@ -41,13 +41,10 @@ class InlineEngine:
         self.run_pass = run_pass
 
     async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
-        """Run `work` between two passes, even if the caller is cancelled.
+        """Run `work` between two passes, even if the caller is cancelled; raises what it raises.
 
-        Raises:
-            GenerationFailedError: The engine is overloaded, unless `is_bounded` is False, as for
-                work that releases resources.
-            ShuttingDownError: The engine was closed.
-            Exception: whatever `work` raises.
+        Raises `GenerationFailedError` if the engine is overloaded, unless `is_bounded` is False, as
+        for work that releases resources, and `ShuttingDownError` if it was closed.
         """
         return work()
 
@@ -150,15 +147,11 @@ class Engine(InlineEngine):
             return "The engine does not answer."
         return None
 
-    # --- plain calls ---
-
     async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
         if self.is_here:
             return work()
         done = self.submit(work, is_bounded=is_bounded)
         return await asyncio.shield(asyncio.wrap_future(done))
-
-    # --- steps ---
 
     def resume(self, task: Task[Any]) -> Future[None]:
         if self.is_here:

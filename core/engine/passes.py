@@ -220,7 +220,6 @@ def resume(steps: Steps[T], answer: Any) -> Request | Emit:
 
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:
-    """Run one conversation to its end, discarding emitted values."""
     return run_together(executor, [steps])[0]
 
 

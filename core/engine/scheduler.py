@@ -147,9 +147,6 @@ def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
     return batch
 
 
-# --- chunks ---
-
-
 def size_of(request: Request) -> int:
     """Return the size of a request in the units of `MAX_PER_PASS`; 1 for other kinds."""
     match request:

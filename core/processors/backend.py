@@ -187,19 +187,13 @@ Load = Callable[[Engine, Report], UnifiedProcessor]
 
 
 class RealBackend:
-    """Opens conversations with the real model.
-
-    Attributes:
-        unit_s_by_sessions: measured duration of a unit by number of concurrent sessions; empty
-            without a GPU, where a worker has one slot unless configured otherwise.
-    """
-
     own_transcriber: ClassVar[None] = None
     _facts: ModelFacts  # once it is loaded
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         self.media = MediaProcesses(keeps_spare=True)
         self._load = load
+        # Empty without a GPU, where a worker has one slot unless configured otherwise.
         self.unit_s_by_sessions: dict[int, float] = {}
         self._warms_up = warms_up
         self._context: ViewContext | None = None

@@ -47,11 +47,8 @@ def model_messages(
     """Decode the messages of one request.
 
     Text is unchanged, audio becomes [T] float32 at 16 kHz, a picture RGB, a video the list of its
-    pictures and audio segments in time order.
-
-    Raises:
-        AudioError: audio cannot be used.
-        PictureError: a picture or a video cannot be used, or all are too large together.
+    pictures and audio segments in time order. Raises `AudioError` or `PictureError` if a part
+    cannot be used, or all are too large together.
     """
     # Pictures and videos together, since they share one pixel budget.
     contents = [each.content for each in messages if not isinstance(each.content, str)]

@@ -60,8 +60,6 @@ class DuplexView(View, DuplexCapability):
             self, model.config, model.tokenizer, model.policy, model.defaults, model.prompts
         )
 
-    # --- the conversation ---
-
     async def begin(
         self,
         system_prompt: str | None = None,
@@ -77,10 +75,7 @@ class DuplexView(View, DuplexCapability):
         The voice samples are [T] float32 at 16 kHz: `ref_audio` is part of the prompt, None for the
         default, and `tts_audio` is the voice of replies, None for `ref_audio`. `suffix_text`
         follows the sample in the prompt. `early_audio` passes the beginning of a unit's audio to
-        `on_sound` before its result.
-
-        Raises:
-            AudioError: a recording cannot serve as a voice.
+        `on_sound` before its result. Raises `AudioError` if a recording cannot serve as a voice.
         """
         context = self.context
         self._check_voices(ref_audio, tts_audio)
@@ -216,7 +211,6 @@ class DuplexView(View, DuplexCapability):
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
-        """Let the model decide and speak in the prefilled unit."""
         return self._record(self.generate_unit(force_listen))
 
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
@@ -226,8 +220,6 @@ class DuplexView(View, DuplexCapability):
 
     def finalize(self) -> None:
         run_inline(self.finish_unit())
-
-    # --- helpers ---
 
     def _unit(
         self,

@@ -50,18 +50,13 @@ REPLY_FIELDS: Final = set(
 class StreamingView(TurnView):
     """Turns over a retained cache; the documented half-duplex view is the same class."""
 
-    # --- the conversation ---
-
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed the request's messages; return the text fed, with media as markers.
 
         Another session id than before begins a fresh conversation. The request's settings are those
-        of the reply that follows unless `reply` says otherwise.
-
-        Raises:
-            AudioError: the recording cannot serve as a voice.
-            BadPayloadError: a part of a message cannot be used.
-            ContextFullError: the conversation is too long for the model.
+        of the reply that follows unless `reply` says otherwise. Raises `AudioError` if the voice
+        cannot be used, `BadPayloadError` if a part of a message cannot be, and `ContextFullError`
+        if the conversation is too long for the model.
         """
         threads = self.context.threads
 
@@ -100,13 +95,11 @@ class StreamingView(TurnView):
             run_inline(self.choose_voice(None))
 
     async def mark(self) -> None:
-        """Set the rollback point here, replacing an earlier one."""
         if self._session is None:
             await self.reset()
         await self.context.engine.call(self.session.take_snapshot)
 
     async def roll_back(self) -> None:
-        """Return to the rollback point; without one, begin afresh."""
         result = await self.context.engine.call(self.rollback)
         if not result.success and self._session is not None:
             await self.reset(self._session.id)
@@ -124,10 +117,7 @@ class StreamingView(TurnView):
 
         The system content is decoded, best as text, voice sample, text. `voice` is the voice of
         replies, [T] float32 at 16 kHz; None takes the first clip of that content, else the default.
-
-        Raises:
-            AudioError: the recording cannot serve as a voice.
-            BadPayloadError: a part of the content cannot be used.
+        Raises as `feed_request`.
         """
         chosen = config or HalfDuplexConfig()
         speaks = chosen.tts.enabled
@@ -157,7 +147,6 @@ class StreamingView(TurnView):
         await self._feed([Message(Role.USER.value, content)])
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the user's turn; `sets_rollback_point` replaces the rollback point."""
         return self.stream_reply(
             self.session.id, self._drawing, enable_speculative_snapshot=sets_rollback_point
         )
@@ -226,8 +215,6 @@ class StreamingView(TurnView):
     def clear_rollback_point(self) -> None:
         if self._session is not None:
             self._session.snapshot = None
-
-    # --- helpers ---
 
     def _settings(self, **wanted: Any) -> GenerationSettings:
         """Return the reply's settings; None or an absent field takes the prefill's value."""

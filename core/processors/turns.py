@@ -45,14 +45,11 @@ class TurnView(View):
         self._voice: FloatArray | None = None
         self._drawing = GenerationSettings()  # how replies are drawn
 
-    # --- voice ---
-
     async def choose_voice(self, voice: FloatArray | None) -> None:
         """Choose the voice of replies, [T] float32 at 16 kHz, from 0.5 s; None is the default.
 
-        Raises:
-            AudioError: it cannot serve as a voice; the voice chosen before stays.
-            GenerationFailedError: the checkpoint has no vocoder.
+        Raises `AudioError` if it cannot serve as a voice, so that the voice chosen before stays,
+        and `GenerationFailedError` if the checkpoint has no vocoder.
         """
         if voice is not None:
             await self.context.run(_try_voice(voice))
@@ -69,8 +66,6 @@ class TurnView(View):
 
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
-
-    # --- replies ---
 
     async def stream_reply(
         self,
@@ -153,8 +148,6 @@ Question = tuple[list[Message], PrefillOptions, GenerationSettings, FloatArray |
 class ChatView(TurnView):
     """One-shot chat: each request brings its whole history."""
 
-    # --- the conversation ---
-
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
@@ -169,13 +162,11 @@ class ChatView(TurnView):
         return await self.context.threads.run(lambda: _response(request, reply, started_s))
 
     async def feed_request(self, request: ChatRequest) -> str:
-        """Feed a request's whole history into a fresh session; return the text fed.
+        """Feed a request's whole history into a fresh session; return the text, with media markers.
 
-        Media are markers in it. A spoken reply gets the voice prompt.
-
-        Raises:
-            ContextFullError: the history is longer than `max_inp_length`; nothing was run.
-            BadPayloadError: a part of a message cannot be used.
+        A spoken reply gets the voice prompt. Raises `ContextFullError`, before anything is run, if
+        the history is longer than `max_inp_length`, and `BadPayloadError` if a part of a message
+        cannot be used.
         """
         model = self.context.model
         messages, options, settings, voice = await self._decode(request)
@@ -201,8 +192,6 @@ class ChatView(TurnView):
         except OmniError as error:
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
-
-    # --- helpers ---
 
     async def _whole(self) -> AsyncGenerator[StreamingChunk, None]:
         session, settings = self._expect(None), self._drawing

@@ -36,10 +36,7 @@ ViewT = TypeVar("ViewT", bound=View)
 
 
 class UnifiedProcessor:
-    """A loaded model with one view per mode; streaming and half duplex share one.
-
-    `folder` is that of the checkpoint.
-    """
+    """A loaded model with one view per mode; streaming and half duplex share one."""
 
     def __init__(
         self,

@@ -56,7 +56,6 @@ def translate(error: Exception) -> OmniError:
 
 @contextmanager
 def model_errors() -> Iterator[None]:
-    """Convert errors of the model layer to the project's."""
     try:
         yield
     except tuple(kind for kind, _ in TRANSLATIONS) as error:

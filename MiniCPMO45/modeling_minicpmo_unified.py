@@ -11,7 +11,6 @@ from pathlib import Path
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
-from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.streaming import StreamingCapability
@@ -42,9 +41,8 @@ class UnifiedModel:
         self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
 
     @classmethod
-    def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
-        """Load a checkpoint folder or hub id; raises `CheckpointError`."""
-        folder = find_checkpoint(source)
+    def from_checkpoint(cls, folder: Path, options: LoadOptions) -> UnifiedModel:
+        """Load a checkpoint folder; raises `CheckpointError`."""
         model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()
         options.report("loading the voice")

@@ -57,24 +57,17 @@ class UnifiedProcessor:
         engine: Engine | None = None,
         on_progress: Report | None = None,
     ) -> None:
-        """Load a checkpoint.
+        """Load a checkpoint, a folder or a hub id, to a device.
 
-        Args:
-            model_path: checkpoint folder or hub id.
-            pt_path: weights applied over the checkpoint's.
-            device: where the model runs.
-            ref_audio_path: default voice; None takes the checkpoint's own.
-            duplex_config: default settings of duplex conversations.
-            window: when old units and rounds leave the cache.
-            seed: of every session's draws; None takes a fresh seed for each.
-            dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
-            weights: quantization of the language model; "bf16" keeps its dtype.
-            show_progress: draw progress bars while loading.
-            slots: concurrent conversations for which a GPU reserves memory.
-            cache: format of the language model's keys and values; see `CacheKind`.
-            tokens_each: average length of a conversation.
-            engine: runs the views' steps; None runs them on the calling thread.
-            on_progress: called with the stage of loading and the share done, 0 to 1, or None.
+        `pt_path` holds weights applied over the checkpoint's, and `ref_audio_path` the default
+        voice, by default the checkpoint's own. Conversations in duplex have the settings of
+        `duplex_config` unless they bring theirs, and `window` says when old units and rounds leave
+        the cache. Without a `seed` each session takes a fresh one. `dtype` is that of the model,
+        by default bfloat16 on a GPU and float32 on a CPU, and `weights` the quantization of the
+        language model; "bf16" keeps its dtype. `cache` is as `CacheKind`. A GPU reserves memory for
+        `slots` concurrent conversations of `tokens_each` on average. `engine` runs the views'
+        steps, by default the calling thread. `on_progress` is called with the stage of loading and
+        the share done, 0 to 1, or None.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
@@ -92,8 +85,15 @@ class UnifiedProcessor:
             tokens_each=tokens_each,
             on_progress=on_progress,
         )
-        self.folder, model, voice = _load(model_path, options, ref_audio_path)
-        context = ViewContext(model, _prepared(engine, model), voice, seed)
+        options.report("reading the checkpoint")
+        with model_errors():
+            self.folder = find_checkpoint(model_path)
+            voice = _default_voice(self.folder, ref_audio_path)
+            model = UnifiedModel.from_checkpoint(self.folder, options)
+        run = partial(run_pass, model.executor)
+        runner: InlineEngine = engine or InlineEngine(run)
+        runner.run_pass = run
+        context = ViewContext(model, runner, voice, seed)
         kinds: tuple[type[View], ...] = ChatView, StreamingView, DuplexView
         self._views = {kind: kind(context) for kind in kinds}
 
@@ -141,26 +141,6 @@ class UnifiedProcessor:
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
-
-
-def _load(
-    source: str | Path, options: LoadOptions, voice_path: str | Path | None
-) -> tuple[Path, UnifiedModel, FloatArray | None]:
-    """Return the checkpoint's folder, the model and the default voice, which is read first."""
-    options.report("reading the checkpoint")
-    with model_errors():
-        folder = find_checkpoint(source)
-        voice = _default_voice(folder, voice_path)
-        return folder, UnifiedModel.from_checkpoint(folder, options), voice
-
-
-def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
-    """Let an engine, or the calling thread, run the model's passes."""
-    run = partial(run_pass, model.executor)
-    if engine is None:
-        return InlineEngine(run)
-    engine.run_pass = run
-    return engine
 
 
 def _usable(name: str, dtype: DtypeName | None) -> tuple[torch.device, torch.dtype]:

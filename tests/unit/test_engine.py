@@ -109,13 +109,10 @@ def engine(passes: Together) -> Iterator[Engine]:
     made.close()
 
 
-def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> None:
-    async def scenario() -> None:
-        assert await engine.call(lambda: threading.current_thread().name) == "engine"
-        with pytest.raises(ZeroDivisionError):
-            await engine.call(lambda: 1 // 0)
-
-    asyncio.run(scenario())
+async def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> None:
+    assert await engine.call(lambda: threading.current_thread().name) == "engine"
+    with pytest.raises(ZeroDivisionError):
+        await engine.call(lambda: 1 // 0)
 
 
 def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine, passes: Together) -> None:
@@ -366,7 +363,7 @@ def test_the_time_of_the_work_at_hand_is_its_silence() -> None:
     assert (heartbeat.silent_s, heartbeat.worked_s) == (0.0, 3.0)
 
 
-def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: Engine) -> None:
+async def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: Engine) -> None:
     begins, may_answer = threading.Event(), threading.Event()
 
     class Slow:
@@ -382,19 +379,16 @@ def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: En
         yield cast(Any, object.__new__(Vocode))
         return "answered"
 
-    async def scenario() -> None:
-        engine.run_pass = partial(run_pass, cast(Any, Slow()))
-        engine.submit(lambda: begins.wait(LIMIT_S))  # so that both are in one pass
-        quick, slow = Task(emitting(), engine=engine), Task(requesting(), engine=engine)
-        waiting = asyncio.create_task(anext(slow, None))
-        first = asyncio.create_task(anext(quick))
-        await asyncio.sleep(0)
-        begins.set()
-        assert await first == "early", "while the pass waits for the other's answer"
-        last = asyncio.create_task(anext(quick, None))
-        await asyncio.sleep(0)
-        may_answer.set()
-        await asyncio.gather(last, waiting)
-        assert (quick.result, slow.result) == ("end", "answered")
-
-    asyncio.run(scenario())
+    engine.run_pass = partial(run_pass, cast(Any, Slow()))
+    engine.submit(lambda: begins.wait(LIMIT_S))  # so that both are in one pass
+    quick, slow = Task(emitting(), engine=engine), Task(requesting(), engine=engine)
+    waiting = asyncio.create_task(anext(slow, None))
+    first = asyncio.create_task(anext(quick))
+    await asyncio.sleep(0)
+    begins.set()
+    assert await first == "early", "while the pass waits for the other's answer"
+    last = asyncio.create_task(anext(quick, None))
+    await asyncio.sleep(0)
+    may_answer.set()
+    await asyncio.gather(last, waiting)
+    assert (quick.result, slow.result) == ("end", "answered")

@@ -15,11 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.kernels.products import Quantisable
 from MiniCPMO45.kernels.quantised import QuantisedWeight
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
-from MiniCPMO45.loading.checkpoint_source import (
-    CheckpointError,
-    find_checkpoint,
-    read_quantisation,
-)
+from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint, read_quantisation
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer

@@ -19,13 +19,7 @@ from MiniCPMO45.engine.session import AudioInputState, Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.mel import (
-    FIRST_PAD_SAMPLES,
-    UNIT_SAMPLES,
-    as_samples,
-    clip_mels,
-    push,
-)
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, as_samples, clip_mels, push
 from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening

@@ -197,12 +197,7 @@ class UnitSound:
 
 
 def speak_unit(
-    session: Session,
-    draft: UnitDraft,
-    config: TTSConfig,
-    watch: Stopwatch,
-    *,
-    eos: int,
+    session: Session, draft: UnitDraft, config: TTSConfig, watch: Stopwatch, *, eos: int
 ) -> Steps[tuple[UnitSound | None, int]]:
     """Synthesise one duplex unit, at most one second; `eos` is the end code.
 

@@ -28,12 +28,7 @@ from core.processors.view import iterate_inline
 from core.schemas.common import ContentItem, Role
 from core.schemas.common import Message as WireMessage
 from core.schemas.half_duplex import HalfDuplexConfig
-from core.schemas.streaming import (
-    Generate,
-    RollbackResult,
-    StreamingChunk,
-    StreamingRequest,
-)
+from core.schemas.streaming import Generate, RollbackResult, StreamingChunk, StreamingRequest
 from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message

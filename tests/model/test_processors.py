@@ -15,18 +15,8 @@ import torch
 from config import Settings
 from core.audio import encode_wire_audio, write_wav
 from core.engine.engine import Engine, run_inline
-from core.errors import (
-    AudioError,
-    ContextFullError,
-    ModelError,
-    OutOfOrderError,
-)
-from core.processors import (
-    ChatView,
-    HalfDuplexView,
-    StreamingView,
-    UnifiedProcessor,
-)
+from core.errors import AudioError, ContextFullError, ModelError, OutOfOrderError
+from core.processors import ChatView, HalfDuplexView, StreamingView, UnifiedProcessor
 from core.processors.backend import RealBackend, model_facts
 from core.processors.view import TRANSLATIONS, iterate_inline, translate
 from core.schemas.chat import ChatRequest

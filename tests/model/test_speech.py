@@ -17,20 +17,8 @@ from MiniCPMO45.engine.policies import (
     penalise_frequency,
 )
 from MiniCPMO45.engine.session import Session, UnitDraft
-from MiniCPMO45.engine.steps import (
-    DrawCodes,
-    SpeechCodes,
-    SpokenText,
-    Steps,
-    TextMarkers,
-    Vocode,
-)
-from MiniCPMO45.modes.speech import (
-    CodeRun,
-    Stopwatch,
-    condition,
-    speak_unit,
-)
+from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, Steps, TextMarkers, Vocode
+from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.scripted import (
     CODE_COUNT,

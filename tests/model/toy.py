@@ -94,8 +94,7 @@ def build_toy(
         tensors |= stored_tensors(name, drawn, schemes.get(name), device, torch.float32)
     model.load_state_dict(tensors, assign=True)
     vocoder = load_token2wav(
-        folder,
-        LoadOptions(torch.device(device), flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
+        folder, LoadOptions(torch.device(device), flow_steps=FLOW_STEPS, flow_dtype=torch.float32)
     )
     generator = torch.Generator().manual_seed(seed)
     voice = VoicePrompt(

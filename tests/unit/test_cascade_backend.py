@@ -19,12 +19,7 @@ import pytest
 from core.cascade import backend
 from core.cascade.backend import CascadeBackend
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.language import (
-    ChatEndpoint,
-    Line,
-    LocalLanguageModel,
-    Sampling,
-)
+from core.cascade.language import ChatEndpoint, Line, LocalLanguageModel, Sampling
 from core.cascade.parts import Parts
 from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind

@@ -223,11 +223,7 @@ async def test_streaming_hands_out_words_and_goes_on_from_what_was_said() -> Non
         await view.feed_request(StreamingRequest(session_id="s", messages=messages))
         chunks = await all_of(view.reply(streaming.Generate(generate_audio=False)))
         assert all(chunk.audio_data is None for chunk in chunks)
-    assert [line.content for line in language_of(parts).asked[1][-3:]] == [
-        "Hi.",
-        "One two",
-        "And?",
-    ]
+    assert [line.content for line in language_of(parts).asked[1][-3:]] == ["Hi.", "One two", "And?"]
 
 
 async def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:

@@ -12,16 +12,8 @@ import pytest
 from PIL import Image
 
 from core.audio import encode_wire_audio, write_wav
-from core.errors import (
-    AudioError,
-    BadConfigError,
-    PictureError,
-)
-from core.processors.content import (
-    model_messages,
-    resolve_voice,
-    with_voice_prompt,
-)
+from core.errors import AudioError, BadConfigError, PictureError
+from core.processors.content import model_messages, resolve_voice, with_voice_prompt
 from core.schemas.common import (
     AudioContent,
     ContentItem,

@@ -19,10 +19,7 @@ from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels, one
 from tests.fakes.words import tiny_tokenizer
 
 SETTINGS = DuplexSettings(
-    decode_mode="greedy",
-    force_listen_count=0,
-    text_repetition_penalty=1.0,
-    length_penalty=1.0,
+    decode_mode="greedy", force_listen_count=0, text_repetition_penalty=1.0, length_penalty=1.0
 )
 
 

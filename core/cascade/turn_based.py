@@ -88,10 +88,6 @@ class CascadeView(LinesMode[Line]):
         if voice is not None and not is_same_voice(voice, self._parts.default_voice):
             self._notices.append(OneVoiceError())
 
-    async def _check_voice_sent(self, sample: str | None) -> None:
-        if sample:
-            self._check_voice(await self._threads.run(lambda: decode_voice(sample)))
-
     async def _transcribe(self, samples: FloatArray) -> str:
         """Transcribe [T] float32 at 16 kHz."""
         padded = np.pad(samples, (int(SILENCE_BEFORE_S * INPUT_SAMPLE_RATE_HZ), 0))
@@ -102,6 +98,11 @@ class CascadeView(LinesMode[Line]):
         self._stopped.clear()
         self._lines = fit_context([*self._lines, *lines])
         return "\n".join(line.content for line in lines)
+
+    async def _feed_messages(self, messages: Sequence[Message], voice_sample: str | None) -> str:
+        if voice_sample:
+            self._check_voice(await self._threads.run(lambda: decode_voice(voice_sample)))
+        return await self._feed(*[await self._line(message) for message in messages])
 
     async def _line(self, message: Message) -> Line:
         """Return a message as text; audio of the system is a voice sample and is not used."""
@@ -229,8 +230,7 @@ class CascadeStreamingView(CascadeView):
     _has_words = True
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        await self._check_voice_sent(request.streaming.ref_audio_data)
-        return await self._feed(*[await self._line(message) for message in request.messages])
+        return await self._feed_messages(request.messages, request.streaming.ref_audio_data)
 
     def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
@@ -275,8 +275,7 @@ class CascadeChatView(CascadeView):
 
     async def feed_request(self, request: ChatRequest) -> str:
         self._lines, self._request = [], request
-        await self._check_voice_sent(request.tts.ref_audio_data)
-        return await self._feed(*[await self._line(message) for message in request.messages])
+        return await self._feed_messages(request.messages, request.tts.ref_audio_data)
 
     async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
         request = self._request

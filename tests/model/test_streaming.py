@@ -12,16 +12,23 @@ from hypothesis import strategies as st
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Round
+from MiniCPMO45.engine.steps import DrawCodes, SpokenText
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.settings import DuplexSettings, GenerationSettings, WindowSettings
-from tests.fakes.scripted import cached_angles
+from MiniCPMO45.settings import (
+    DuplexSettings,
+    GenerationSettings,
+    SpeechSampling,
+    WindowSettings,
+)
+from tests.fakes.scripted import CODE_EOS, cached_angles, spoken
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined
 
 ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
 REPLY_PREFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>"
 NEXT_USER = "<|tts_eos|><|im_end|>\n<|im_start|>user\n"
+WHOLE = replace(SPOKEN, speech=SpeechSampling(max_codes_per_reply=60, min_codes_per_reply=0))
 SYSTEM = "<|im_start|>system\nBe brief.<|im_end|>\n"
 
 
@@ -274,3 +281,34 @@ def test_pictures_and_clips_fill_their_placeholders(toy: Toy) -> None:
     expected = len(toy.tokenizer.encode(text)) + 64 + 20
     assert talk.session.kv.length == expected
     run_alone(talk.model.streaming.generate(talk.session, VARIED), talk.recorder)
+
+
+# A whole reply
+
+
+def test_a_whole_reply_over_a_cache_is_the_streamed_one(toy: Toy) -> None:
+    whole, streamed = ToyTurns(toy), ToyTurns(toy)
+    for talk in (whole, streamed):
+        talk.prefill("user", "tell me")
+    reply = whole.reply_over_cache(VARIED)
+    result = streamed.generate(VARIED)[1]
+    assert (reply.text, reply.ids) == (result.text, result.ids)
+    assert whole.session.kv.length == streamed.session.kv.length
+    assert whole.session.window.rounds == streamed.session.window.rounds
+
+
+@pytest.mark.parametrize("limit", [4, 40])
+def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limit: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.prefill("user", "hello")
+    ids = talk.script(" good morning to you")[:limit]
+    talk.executor.codes = [1, 2, 3, CODE_EOS]
+    settings = replace(WHOLE, max_new_tokens=limit)
+    reply = talk.reply_over_cache(settings)
+    assert [*reply.ids] == ids
+    first = talk.executor.of_kind(DrawCodes)[0]
+    assert spoken(first) == tuple(ids)
+    [piece] = [p for p in first.pieces if isinstance(p, SpokenText)]
+    assert piece.hidden[:, 0].tolist() == ids
+    assert reply.waveform is not None and reply.waveform.size
+    assert talk.cached[-len(ids) :] == ids

@@ -342,7 +342,7 @@ class DuplexCapability:
                 else:
                     token = yield ChooseToken(logits, decision)
             token = self.tokens.listen if token is None else token
-            if self._ends_unit(session, draft, token, step):
+            if self._ends_unit(session, draft, token):
                 return draft
             if token == self.tokens.listen:
                 token = self.tokens.tts_bos  # a turn has to end before the model listens
@@ -365,19 +365,18 @@ class DuplexCapability:
         draft.terminator = self.tokens.chunk_eos
         return draft
 
-    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int) -> bool:
         """Return whether `token` ends the unit; if so, record the outcome in the draft."""
         tokens = self.tokens
+        is_end = token in tokens.chunk_terminators
         if draft.end_of_turn:
-            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
+            draft.terminator = token if is_end else tokens.chunk_eos
             return True
         if token == tokens.listen and not session.turn.has_ended:
             return False
         draft.is_listen = token == tokens.listen
-        if token in tokens.chunk_terminators:
-            draft.terminator = token
-            return True
-        return False
+        draft.terminator = token if is_end else None
+        return is_end
 
     def _interrupt(self, session: Session) -> Steps[None]:
         yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)

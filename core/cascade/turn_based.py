@@ -24,7 +24,7 @@ from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of,
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
-from core.modes import Threads
+from core.modes import Chunks, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -185,9 +185,7 @@ class CascadeView(LinesMode[Line]):
         if is_spoken and sentences.rest and not (is_cut and has_spoken):
             yield sentences.rest
 
-    async def _say(
-        self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    async def _say(self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool) -> Chunks:
         """Answer in chunks; the last one is final and empty."""
         said: list[str] = []
         began_s = time.perf_counter()
@@ -232,7 +230,7 @@ class CascadeStreamingView(CascadeView):
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_messages(request.messages, request.streaming.ref_audio_data)
 
-    def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: streaming.Generate) -> Chunks:
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
         speaks = wanted.generate_audio
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
@@ -260,7 +258,7 @@ class CascadeStreamingView(CascadeView):
         self._has_words = bool(words)
         await self._feed(Line("user", words))
 
-    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
+    def answer(self, *, sets_rollback_point: bool) -> Chunks:
         speaks = self._config.tts.enabled
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
         if self._has_words:
@@ -277,7 +275,7 @@ class CascadeChatView(CascadeView):
         self._lines, self._request = [], request
         return await self._feed_messages(request.messages, request.tts.ref_audio_data)
 
-    async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
+    async def reply(self, *, in_pieces: bool) -> Chunks:
         request = self._request
         speaks = request.tts.enabled
         sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)

@@ -12,7 +12,7 @@ In half duplex `begin` opens the conversation; then come `feed_segment` and `ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from PIL import Image
 
 from core.audio import FloatArray
 from core.engine.engine import run_inline
-from core.modes import Threads
+from core.modes import Chunks, Threads
 from core.processors.content import Item, model_messages, override, sent_voice
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
@@ -79,7 +79,7 @@ class StreamingView(TurnView):
         )
         return await self._feed(messages, options)
 
-    def reply(self, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: Generate) -> Chunks:
         settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
         return self.stream_reply(None, settings)
 
@@ -141,7 +141,7 @@ class StreamingView(TurnView):
         content: list[Item] = [*frames, segment]
         await self._feed([Message(Role.USER.value, content)])
 
-    def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
+    def answer(self, *, sets_rollback_point: bool = True) -> Chunks:
         return self.stream_reply(
             self.session.id, self._drawing, enable_speculative_snapshot=sets_rollback_point
         )

@@ -9,13 +9,13 @@ async for chunk in view.reply(): ...
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
+from core.modes import Chunks
 from core.processors.content import (
     model_messages,
     override,
@@ -73,7 +73,7 @@ class TurnView(View):
         settings: GenerationSettings,
         *,
         enable_speculative_snapshot: bool = False,
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    ) -> Chunks:
         """Stream the reply to what was fed; the last chunk is final and empty.
 
         `stop` ends it soon, and so does closing the stream. `reply_end` describes it afterwards.
@@ -181,7 +181,7 @@ class ChatView(TurnView):
             model.streaming.prefill_history(self.session, messages, options)
         )
 
-    def reply(self, *, in_pieces: bool = True) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, *, in_pieces: bool = True) -> Chunks:
         return self.stream_reply(None, self._drawing) if in_pieces else self._whole()
 
     def chat(self, request: ChatRequest) -> ChatResponse:
@@ -193,7 +193,7 @@ class ChatView(TurnView):
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
 
-    async def _whole(self) -> AsyncGenerator[StreamingChunk, None]:
+    async def _whole(self) -> Chunks:
         session, settings = self._expect(None), self._drawing
         await self._open_voice(session, self._voice, settings)
         steps = self.context.model.streaming.reply_over_cache(session, settings)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -34,12 +34,6 @@ from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-
-REPLY_FIELDS: Final = set(
-    "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
-    "reply_start".split()
-)
-"""Fields of a `Generate` that are model settings under the same name."""
 
 
 class StreamingView(TurnView):
@@ -80,8 +74,7 @@ class StreamingView(TurnView):
         return await self._feed(messages, options)
 
     def reply(self, wanted: Generate) -> Chunks:
-        settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
-        return self.stream_reply(None, settings)
+        return self.stream_reply(None, override(self._drawing, wanted))
 
     def use_threads(self, threads: Threads) -> None:
         """Use these threads, and the default voice: one that was sent was another client's."""
@@ -181,16 +174,18 @@ class StreamingView(TurnView):
 
         A `length_penalty` above 1 makes replies longer.
         """
-        settings = self._settings(
-            generate_audio=generate_audio,
-            max_new_tokens=max_new_tokens,
-            do_sample=do_sample,
-            length_penalty=length_penalty,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            use_speech_template=use_tts_template,
-        )
+        wanted: dict[str, Any] = {
+            "generate_audio": generate_audio,
+            "max_new_tokens": max_new_tokens,
+            "do_sample": do_sample,
+            "length_penalty": length_penalty,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "use_speech_template": use_tts_template,
+        }
+        given = {name: value for name, value in wanted.items() if value is not None}
+        settings = replace(self._drawing, **given)
         return iterate_inline(
             self.stream_reply(
                 session_id, settings, enable_speculative_snapshot=enable_speculative_snapshot
@@ -210,11 +205,6 @@ class StreamingView(TurnView):
     def clear_rollback_point(self) -> None:
         if self._session is not None:
             self._session.snapshot = None
-
-    def _settings(self, **wanted: Any) -> GenerationSettings:
-        """Return the reply's settings; None or an absent field takes the prefill's value."""
-        given = {name: value for name, value in wanted.items() if value is not None}
-        return replace(self._drawing, **given)
 
     async def _session_for(self, session_id: str) -> Session:
         if self._session is None or self._session.id != session_id:

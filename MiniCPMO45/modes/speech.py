@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import takewhile
 
@@ -344,10 +344,4 @@ def speak_whole(
 
 
 def _code_rule(sampling: SpeechSampling) -> CodeRule:
-    return CodeRule(
-        temperature=sampling.temperature,
-        repetition_penalty=sampling.repetition_penalty,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        is_greedy=sampling.is_greedy,
-    )
+    return CodeRule(**{each.name: vars(sampling)[each.name] for each in fields(CodeRule)})

@@ -32,6 +32,7 @@ from core.schemas.common import Message as WireMessage
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
 from core.schemas.streaming import StreamingConfig
 from core.video import VideoClip
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.processing.pictures import video_parts
 from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import Language, system_prompt
@@ -124,7 +125,7 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 """Wire names that the model layer calls differently."""
 
-SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, SpeechSampling)
+SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, PrefillOptions, SpeechSampling)
 
 
 def override(base: SettingsT, config: BaseModel | None) -> SettingsT:

@@ -64,13 +64,8 @@ class StreamingView(TurnView):
             speech=override(SpeechSampling(), request.streaming.tts_sampling),
         )
         self._drawing = override(base, request.generation)
-        options = PrefillOptions(
-            max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
-            omni_mode=request.omni_mode,
-            is_last_chunk=request.is_last_chunk,
-            enable_thinking=request.enable_thinking,
-            use_tts_template=request.use_tts_template,
-        )
+        slices = request.image.max_slice_nums or STREAMING_SLICES
+        options = override(PrefillOptions(max_slice_nums=slices), request)
         return await self._feed(messages, options)
 
     def reply(self, wanted: Generate) -> Chunks:

@@ -49,8 +49,6 @@ from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, d
 LISTEN_MARKS = 1  # tokens besides text: the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
 
-Outcome = tuple[PrefillResult, UnitResult | None]
-
 
 class DuplexView(View, DuplexCapability):
     def __init__(self, context: ViewContext) -> None:
@@ -80,8 +78,7 @@ class DuplexView(View, DuplexCapability):
         context = self.context
         self._check_voices(ref_audio, tts_audio)
         prompted = context.default_voice if ref_audio is None else ref_audio
-        chosen = self.defaults if config is None else override(self.defaults, config)
-        settings = replace(chosen, early_audio=early_audio)
+        settings = replace(override(self.defaults, config), early_audio=early_audio)
         session = await self.reset()
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
@@ -138,9 +135,15 @@ class DuplexView(View, DuplexCapability):
         session = self.session
         pictures = await self._sliced(frames, max_slice_nums)
         prepared = await self._prepared(session, audio)
-        steps = self._unit(session, prepared, pictures, force_listen, force_speak)
+
+        def steps() -> Steps[tuple[PrefillResult, UnitResult | None]]:
+            fed = yield from self.streaming_prefill(session, prepared, pictures)
+            if not fed.success:
+                return fed, None
+            return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
+
         with model_errors():
-            async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
+            async with aclosing(self.context.begin(steps(), due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
                         await on_sound(await self._wave(early))
@@ -220,19 +223,6 @@ class DuplexView(View, DuplexCapability):
 
     def finalize(self) -> None:
         run_inline(self.finish_unit())
-
-    def _unit(
-        self,
-        session: Session,
-        audio: UnitAudio | None,
-        pictures: Sequence[PreparedFrame],
-        force_listen: bool,
-        force_speak: bool,
-    ) -> Steps[Outcome]:
-        fed = yield from self.streaming_prefill(session, audio, pictures)
-        if not fed.success:
-            return fed, None
-        return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
 
     async def _prepared(self, session: Session, audio: FloatArray) -> UnitAudio | None:
         """Compute the log-mel on a thread, where that delays no other conversation."""

@@ -54,24 +54,6 @@ from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 
-def split_unit_audio(
-    audio_input: AudioInputState, audio: np.ndarray
-) -> tuple[Tensor | None, Tensor]:
-    """Split one unit off the pending and new samples, without changing `audio_input`.
-
-    The first unit is left-padded to 16 560 samples, of which 16 480 are consumed; later units
-    consume 16 000. Returns them, float32, or None if there are too few; and the rest.
-    """
-    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
-    need = UNIT_SAMPLES
-    if audio_input.audio_units == 0:
-        need = FIRST_UNIT_SAMPLES
-        samples = F.pad(samples, (max(0, FIRST_PAD_SAMPLES - len(samples)), 0))
-    if len(samples) < need:
-        return None, samples
-    return samples[:need], samples[need:].clone()
-
-
 @dataclass(frozen=True, eq=False)
 class UnitAudio:
     """Input audio of a unit, prepared on the CPU."""
@@ -83,10 +65,19 @@ class UnitAudio:
 
 @torch.inference_mode()
 def prepare_audio(audio_input: AudioInputState, audio: np.ndarray) -> UnitAudio:
-    """Compute the next unit's log-mel without changing `audio_input`; any thread may call this."""
-    samples, rest = split_unit_audio(audio_input, audio)
-    mel_state = replace(audio_input.mel)
-    return UnitAudio(None if samples is None else push(mel_state, samples), mel_state, rest)
+    """Compute the next unit's log-mel without changing `audio_input`; any thread may call this.
+
+    The unit is split off the pending and new samples, float32 [n] at 16 kHz. The first one is
+    left-padded to 16 560 samples, of which 16 480 are consumed; later units consume 16 000.
+    """
+    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
+    need, mel_state = UNIT_SAMPLES, replace(audio_input.mel)
+    if audio_input.audio_units == 0:
+        need = FIRST_UNIT_SAMPLES
+        samples = F.pad(samples, (max(0, FIRST_PAD_SAMPLES - len(samples)), 0))
+    if len(samples) < need:
+        return UnitAudio(None, mel_state, samples)
+    return UnitAudio(push(mel_state, samples[:need]), mel_state, samples[need:].clone())
 
 
 def get_audio_embedding(audio_input: AudioInputState, audio: UnitAudio) -> Steps[Tensor]:

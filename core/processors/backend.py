@@ -116,11 +116,9 @@ TINY_NAME: Final = "Tiny random test model"
 class ModelCard(WireModel):
     """A checkpoint's description of itself."""
 
-    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS, description="Display name.")
-    kind: ModelKind | None = Field(None, description="Kind of model.")
-    try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences that it is known to answer."
-    )
+    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS)
+    kind: ModelKind | None = None
+    try_saying: tuple[Suggestion, ...] = Field((), max_length=SUGGESTIONS_MAX)
 
 
 def model_facts(model: UnifiedModel, folder: Path) -> ModelFacts:

@@ -191,8 +191,7 @@ class CascadeView(LinesMode[Line]):
         began_s = time.perf_counter()
         count = 0
         try:
-            pieces = self._pieces(sampling, reply_start, is_spoken=is_spoken)
-            async with aclosing(pieces):
+            async with aclosing(self._pieces(sampling, reply_start, is_spoken=is_spoken)) as pieces:
                 async for text in pieces:
                     sound = None
                     if is_spoken:
@@ -279,8 +278,7 @@ class CascadeChatView(CascadeView):
         request = self._request
         speaks = request.tts.enabled
         sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)
-        pieces = self._say(sampling, request.reply_start, is_spoken=speaks)
-        async with aclosing(pieces):
+        async with aclosing(self._say(sampling, request.reply_start, is_spoken=speaks)) as pieces:
             if in_pieces:
                 async for chunk in pieces:
                     yield chunk

@@ -49,7 +49,7 @@ from MiniCPMO45.processing.mel import (
     MelState,
     push,
 )
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
@@ -147,11 +147,8 @@ class DuplexCapability:
     prompts: PromptCache = field(default_factory=PromptCache)
 
     def __post_init__(self) -> None:
+        self.tokens = self.tokenizer.special
         self._speech_eos = self.config.tts_config.speech_eos_id  # once, not in every unit
-
-    @property
-    def tokens(self) -> SpecialTokens:
-        return self.tokenizer.special
 
     def feed_prompt(
         self,

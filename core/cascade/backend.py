@@ -22,7 +22,6 @@ from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
 from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
 from core.engine.engine import Engine
 from core.errors import ModelError
-from core.media_process import MediaProcesses
 from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
@@ -64,15 +63,12 @@ class CascadeBackend:
         With `shares_transcriber` captions are by the cascade's transcriber, too.
         """
         self._base = base
+        self.media, self.check, self.memory_mb = base.media, base.check, base.memory_mb
         self._load_parts = load_parts
         self._waits, self._shares_transcriber = waits, shares_transcriber
         self._parts: Parts | None = None
         self._is_closing = threading.Event()
         self._watch = threading.Thread(target=self._watch_files, name="cascade", daemon=True)
-
-    @property
-    def media(self) -> MediaProcesses:
-        return self._base.media
 
     @property
     def own_transcriber(self) -> Transcriber | None:
@@ -119,12 +115,6 @@ class CascadeBackend:
     def tidy(self) -> None:
         self._base.tidy()
         trim_heap()
-
-    def check(self) -> None:
-        self._base.check()
-
-    def memory_mb(self) -> tuple[float, float] | None:
-        return self._base.memory_mb()
 
     def facts(self) -> ModelFacts:
         if self._parts is None:

@@ -186,7 +186,8 @@ Load = Callable[[Engine, Report], UnifiedProcessor]
 
 class RealBackend:
     own_transcriber: ClassVar[None] = None
-    _facts: ModelFacts  # once it is loaded
+    _device: torch.device  # once it is loaded, as the next
+    _facts: ModelFacts
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         self.media = MediaProcesses(keeps_spare=True)
@@ -206,7 +207,7 @@ class RealBackend:
     def context_tokens(self) -> int | None:
         if self._context is None:
             return None
-        return self._executor.llm_store.shape.max_position_embeddings
+        return self._context.model.executor.llm_store.shape.max_position_embeddings
 
     def count_tokens(self, text: str) -> int:
         return len(self.context.model.duplex.tokenizer.encode(text))
@@ -223,15 +224,16 @@ class RealBackend:
             report(stage, begin if share is None else share * WEIGHTS_SHARE)
 
         processor = self._load(engine, report_part)
-        self._context = processor.chat.context
-        self._facts = model_facts(self._context.model, processor.folder)
-        engine.watch(partial(free_share, self._executor))
+        self._context = context = processor.chat.context
+        executor = context.model.executor
+        self._device = executor.device
+        self._facts = model_facts(context.model, processor.folder)
+        engine.watch(partial(free_share, executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)
-            speak_once(self._context)
+            speak_once(context)
             if self._device.type == "cuda":
-                slots = self._executor.options.slots
-                self.unit_s_by_sessions = measure_units(self._context, slots)
+                self.unit_s_by_sessions = measure_units(context, executor.options.slots)
                 logger.info("unit durations, s by sessions: %s", self.unit_s_by_sessions)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
@@ -274,11 +276,3 @@ class RealBackend:
 
     def facts(self) -> ModelFacts:
         return self._facts
-
-    @property
-    def _executor(self) -> Executor:
-        return self.context.model.executor
-
-    @property
-    def _device(self) -> torch.device:
-        return self._executor.device

@@ -7,6 +7,7 @@ The algorithms are generators over a caller's `Session`, driven by the engine or
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from MiniCPMO45.engine.executor import Executor
@@ -24,21 +25,19 @@ logger = logging.getLogger(__name__)
 TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
 
 
+@dataclass(eq=False)
 class UnifiedModel:
-    def __init__(
-        self,
-        model: MiniCPMOForConditionalGeneration,
-        processor: MiniCPMOProcessor,
-        executor: Executor,
-    ) -> None:
-        config = model.config
-        tokens, device = processor.tokenizer.special, executor.device
-        self.model = model
-        self.processor = processor
-        self.executor = executor
-        defaults, policy = executor.options.duplex_defaults, UnitPolicy(tokens, device)
-        self.duplex = DuplexCapability(config, processor.tokenizer, policy, defaults)
-        self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
+    model: MiniCPMOForConditionalGeneration
+    processor: MiniCPMOProcessor
+    executor: Executor
+
+    def __post_init__(self) -> None:
+        config, tokenizer, executor = self.model.config, self.processor.tokenizer, self.executor
+        tokens, device = tokenizer.special, executor.device
+        units, replies = UnitPolicy(tokens, device), ReplyPolicy(tokens, device)
+        self.duplex = DuplexCapability(config, tokenizer, units, executor.options.duplex_defaults)
+        self.streaming = StreamingCapability(config, self.processor, replies)
+        self.can_speak = executor.vocoder is not None and executor.voices is not None
 
     @classmethod
     def from_checkpoint(cls, folder: Path, options: LoadOptions) -> UnifiedModel:
@@ -56,7 +55,3 @@ class UnifiedModel:
             logger.warning("%s is missing; replies will be text only", assets)
         executor = Executor(model, vocoder, voices, options=options)
         return cls(model, MiniCPMOProcessor.from_pretrained(folder), executor)
-
-    @property
-    def can_speak(self) -> bool:
-        return self.executor.vocoder is not None and self.executor.voices is not None

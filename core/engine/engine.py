@@ -32,13 +32,11 @@ JOIN_LIMIT_S: Final = 5.0  # a hanging model must not keep the program from endi
 GAUGE_S: Final = 0.25  # ours: interval between two readings of the gauge under load
 
 
+@dataclass(eq=False)
 class InlineEngine:
     """Runs calls and tasks on the calling thread, one at a time."""
 
     run_pass: RunPass  # answers the tasks' requests; an `Engine` gets it when a model is loaded
-
-    def __init__(self, run_pass: RunPass) -> None:
-        self.run_pass = run_pass
 
     async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
         """Run `work` between two passes, even if the caller is cancelled; raises what it raises.

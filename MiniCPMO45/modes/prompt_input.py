@@ -222,9 +222,6 @@ class PromptCache:
         self.max_bytes = max_bytes
         self._prompts: OrderedDict[Hashable, KvRows] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._prompts)
-
     @property
     def nbytes(self) -> int:
         return sum(rows.nbytes for rows in self._prompts.values())

@@ -253,8 +253,7 @@ class RealBackend:
 
     def tidy(self) -> None:
         gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def check(self) -> None:
         """Run a small computation; raises `ModelError` if the device needs a new process."""

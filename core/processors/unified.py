@@ -126,15 +126,9 @@ class UnifiedProcessor:
 
     def release(self) -> None:
         """Free every conversation and the model; harmless when called again."""
-        if not self._views:
-            return
-        is_on_gpu = self.model.executor.device.type == "cuda"
         while self._views:
-            _, view = self._views.popitem()
-            view.cleanup()
-        del view
-        if is_on_gpu:
-            torch.cuda.empty_cache()
+            self._views.popitem()[1].cleanup()
+        torch.cuda.empty_cache()
 
     def _view(self, kind: type[ViewT]) -> ViewT:
         view = self._views.get(kind)

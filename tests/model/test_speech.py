@@ -328,3 +328,14 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
     wave, n_codes = run_alone(speak(session, UnitDraft(end_of_turn=True), config), executor)
     assert len(wave) == (waiting + n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0
+
+
+def test_laps_add_up_by_stage_and_the_total_is_all_time() -> None:
+    now = [100.0]
+    watch = Stopwatch(lambda: now[0])
+    for stage, seconds in (("llm", 2.0), ("tts", 3.0), ("llm", 4.0)):
+        now[0] += seconds
+        watch.lap(stage)
+    now[0] += 5.0
+    assert (watch.seconds["llm"], watch.seconds["tts"], watch.seconds["never"]) == (6.0, 3.0, 0.0)
+    assert watch.total() == 14.0

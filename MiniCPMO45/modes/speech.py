@@ -220,14 +220,8 @@ def speak_unit(
     hidden = torch.stack(draft.hidden) if draft.hidden else None
     pieces = condition(draft.ids, hidden, config, is_text_end=False)
     watch.lap("tts_prep")
-    run = CodeRun(
-        session,
-        pieces,
-        rule,
-        eos=eos,
-        most=CODES_PER_REQUEST,
-        least=CODES_PER_REQUEST if is_inside_turn else 0,
-    )
+    most = CODES_PER_REQUEST
+    run = CodeRun(session, pieces, rule, eos, most, least=most if is_inside_turn else 0)
     n_early, early_samples = 0, 0
     # With more codes waiting than the look-ahead, two parts would be longer than the whole.
     waiting = len(session.speech.buffer.waiting)
@@ -291,15 +285,10 @@ def speak_group(
     `hidden` [n, hidden] is the language-model state of each of `ids`. `take_text` returns the text
     not emitted yet and marks it as emitted.
     """
-    codes = session.speech.codes
-    run = CodeRun(
-        session,
-        condition(ids, hidden, config, is_text_end=is_text_end),
-        _code_rule(sampling),
-        eos=config.speech_eos_id,
-        most=sampling.max_codes_per_chunk,
-        history=codes,
-    )
+    codes, most = session.speech.codes, sampling.max_codes_per_chunk
+    pieces = condition(ids, hidden, config, is_text_end=is_text_end)
+    rule, eos = _code_rule(sampling), config.speech_eos_id
+    run = CodeRun(session, pieces, rule, eos, most, history=codes)
     while not run.is_over:
         due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
         if len((yield from run.draw(due))) == due:
@@ -328,14 +317,10 @@ def speak_whole(
 ) -> Steps[np.ndarray]:
     """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples]."""
     session.reset_speech()
-    run = CodeRun(
-        session,
-        condition(ids, hidden, config, is_text_end=True),
-        _code_rule(sampling),
-        eos=config.speech_eos_id,
-        most=sampling.max_codes_per_reply,
-        least=sampling.min_codes_per_reply,
-    )
+    pieces = condition(ids, hidden, config, is_text_end=True)
+    rule, eos = _code_rule(sampling), config.speech_eos_id
+    most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
+    run = CodeRun(session, pieces, rule, eos, most, least)
     codes = (yield from run.finish())[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
     waves = yield from _vocode_chunks(session, chunks)

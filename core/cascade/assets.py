@@ -135,12 +135,9 @@ class Fetch:
         problem: str | None = None,
     ) -> None:
         """Write the progress to a file for other processes."""
-        progress = FetchProgress(
-            state=state,
-            done_bytes=min(self._finished_bytes + job_bytes, self._total_bytes),
-            total_bytes=self._total_bytes,
-            problem=problem,
-        )
+        total = self._total_bytes
+        done = min(self._finished_bytes + job_bytes, total)
+        progress = FetchProgress(state=state, done_bytes=done, total_bytes=total, problem=problem)
         with contextlib.suppress(OSError):  # the download itself reports a full disk
             atomic_write(self._progress, progress.model_dump_json().encode())
 

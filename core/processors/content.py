@@ -111,15 +111,14 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
             clip = next(media)
             assert isinstance(clip, VideoClip)
             duration_s = max(clip.duration_s, clip.times_s[-1])
-            return list(
-                video_parts(
-                    clip.frames,
-                    clip.times_s,
-                    clip.audio,
-                    duration_s,
-                    frames_per_piece=item.stack_frames,
-                )
+            parts = video_parts(
+                clip.frames,
+                clip.times_s,
+                clip.audio,
+                duration_s,
+                frames_per_piece=item.stack_frames,
             )
+            return list(parts)
 
 
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}

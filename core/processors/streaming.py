@@ -58,12 +58,9 @@ class StreamingView(TurnView):
         self._check_voices(voice)
         if voice is not None and self.context.model.can_speak:
             await self.choose_voice(voice)
-        base = GenerationSettings(
-            enable_thinking=request.enable_thinking,
-            use_speech_template=request.use_tts_template,
-            speech=override(SpeechSampling(), request.streaming.tts_sampling),
-        )
-        self._drawing = override(base, request.generation)
+        speech = override(SpeechSampling(), request.streaming.tts_sampling)
+        base = GenerationSettings(use_speech_template=request.use_tts_template, speech=speech)
+        self._drawing = override(override(base, request), request.generation)
         slices = request.image.max_slice_nums or STREAMING_SLICES
         options = override(PrefillOptions(max_slice_nums=slices), request)
         return await self._feed(messages, options)

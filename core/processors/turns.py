@@ -210,20 +210,13 @@ class ChatView(TurnView):
     async def _decode(self, request: ChatRequest) -> Question:
         speaks = request.tts.enabled
         base = GenerationSettings(
-            enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,
             generate_audio=speaks,
-            reply_start=request.reply_start,
             speech=override(SpeechSampling(), request.tts.sampling),
         )
         self._seed = request.seed
-        settings = override(base, request.generation)
-        slices = self.context.model.processor.image_processor.max_slice_nums
-        options = PrefillOptions(
-            max_slice_nums=request.image.max_slice_nums or slices,
-            omni_mode=request.omni_mode,
-            use_image_id=request.image.use_image_id,
-        )
+        settings = override(override(base, request), request.generation)
+        options = override(PrefillOptions(omni_mode=request.omni_mode), request.image)
         context, threads = self.context, self.context.threads
 
         def decode() -> Question:
@@ -238,6 +231,7 @@ class ChatView(TurnView):
 def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> ChatResponse:
     """Write the speech to the file that the request names, and return the response."""
     wave, path = reply.waveform, request.tts.output_path or None
+    fed, drawn = reply.prompt_tokens, len(reply.ids)
     if path and wave is not None:
         try:
             write_wav(Path(path), wave, OUTPUT_SAMPLE_RATE_HZ)
@@ -248,12 +242,8 @@ def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> Cha
         text=reply.text,
         audio_path=None if wave is None else path,
         audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
-        tokens_generated=len(reply.ids),
+        tokens_generated=drawn,
         duration_ms=spent_ms,
         prompt=reply.prompt if request.return_prompt else None,
-        token_stats=TokenStats(
-            input_tokens=reply.prompt_tokens,
-            generated_tokens=len(reply.ids),
-            total_tokens=reply.prompt_tokens + len(reply.ids),
-        ),
+        token_stats=TokenStats(input_tokens=fed, generated_tokens=drawn, total_tokens=fed + drawn),
     )

@@ -110,13 +110,9 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
         case VideoContent():
             clip = next(media)
             assert isinstance(clip, VideoClip)
-            duration_s = max(clip.duration_s, clip.times_s[-1])
+            sound, duration_s = clip.audio, max(clip.duration_s, clip.times_s[-1])
             parts = video_parts(
-                clip.frames,
-                clip.times_s,
-                clip.audio,
-                duration_s,
-                frames_per_piece=item.stack_frames,
+                clip.frames, clip.times_s, sound, duration_s, frames_per_piece=item.stack_frames
             )
             return list(parts)
 

@@ -127,9 +127,7 @@ class StreamingView(TurnView):
         await self._feed([Message(Role.USER.value, content)])
 
     def answer(self, *, sets_rollback_point: bool = True) -> Chunks:
-        return self.stream_reply(
-            self.session.id, self._drawing, enable_speculative_snapshot=sets_rollback_point
-        )
+        return self.stream_reply(self.session.id, self._drawing, takes_snapshot=sets_rollback_point)
 
     # --- the documented synchronous form ---
 
@@ -178,11 +176,8 @@ class StreamingView(TurnView):
         }
         given = {name: value for name, value in wanted.items() if value is not None}
         settings = replace(self._drawing, **given)
-        return iterate_inline(
-            self.stream_reply(
-                session_id, settings, enable_speculative_snapshot=enable_speculative_snapshot
-            )
-        )
+        stream = self.stream_reply(session_id, settings, takes_snapshot=enable_speculative_snapshot)
+        return iterate_inline(stream)
 
     def rollback(self) -> RollbackResult:
         """Return to the rollback point, which is used up."""

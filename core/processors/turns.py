@@ -68,21 +68,17 @@ class TurnView(View):
         run_inline(self.reset(session_id))
 
     async def stream_reply(
-        self,
-        session_id: str | None,
-        settings: GenerationSettings,
-        *,
-        enable_speculative_snapshot: bool = False,
+        self, session_id: str | None, settings: GenerationSettings, *, takes_snapshot: bool = False
     ) -> Chunks:
         """Stream the reply to what was fed; the last chunk is final and empty.
 
         `stop` ends it soon, and so does closing the stream. `reply_end` describes it afterwards.
-        `enable_speculative_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing
-        was fed into this session, or into any if `session_id` is None.
+        `takes_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing was fed into
+        this session, or into any if `session_id` is None.
         """
         session, before = self._expect(session_id), self.kv_cache_length
         await self._open_voice(session, self._voice, settings)
-        if enable_speculative_snapshot:
+        if takes_snapshot:
             session.take_snapshot()
         stream = self.context.begin(self.context.model.streaming.generate(session, settings))
         index, last_s = 0, time.perf_counter()

@@ -47,11 +47,7 @@ class SpeechSampling:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Generation of a turn-based reply. Source: docs/specification/model.md#5.4.
-
-    The reply begins with the text `reply_start`, whose tokens are fed and count towards
-    `max_new_tokens`; if they reach it, they are the whole reply.
-    """
+    """Generation of a turn-based reply. Source: docs/specification/model.md#5.4."""
 
     max_new_tokens: int = 256
     min_new_tokens: int = 0
@@ -66,6 +62,8 @@ class GenerationSettings:
     use_speech_template: bool = True
     generate_audio: bool = True
     forbid_full_width_marks: bool = False
+    # Text that the reply begins with. Its tokens are fed and count towards `max_new_tokens`; if
+    # they reach it, they are the whole reply.
     reply_start: str = ""
     speech: SpeechSampling = field(default_factory=SpeechSampling)
 

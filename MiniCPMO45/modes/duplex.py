@@ -95,15 +95,12 @@ class UnitOrderError(RuntimeError):
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """Result of prefilling one unit; without `success` nothing was fed.
-
-    Costs are in seconds, `cost_feed` that of the language model.
-    """
+    """Result of prefilling one unit; without `success` nothing was fed. Costs are in seconds."""
 
     success: bool
     reason: str = ""
     vision_slices: int = 0
-    cost_feed: float = 0.0
+    cost_feed: float = 0.0  # of the language model
     cost_all: float = 0.0
 
 
@@ -217,9 +214,8 @@ class DuplexCapability:
         pieces: list[TokenIds | Embeddings] = [opening]
         if frame_list:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
-            pictures, slices = yield from picture_pieces(
-                frame_list, limit, self.config.slice_config, self.tokens
-            )
+            config = self.config.slice_config
+            pictures, slices = yield from picture_pieces(frame_list, limit, config, self.tokens)
             pieces += pictures
         if audio is not None:
             rows = yield from get_audio_embedding(audio_input, audio)
@@ -339,12 +335,8 @@ class DuplexCapability:
             text = self.tokenizer.decode(text_ids, skip_special_tokens=True)
             if len(text) >= MAX_UNIT_CHARACTERS:
                 break
-            output = yield LlmForward(
-                session.kv,
-                (TokenIds((token,)),),
-                wants_logits=False,
-                decision=decision if step + 1 < last else None,
-            )
+            pieces, then = (TokenIds((token,)),), decision if step + 1 < last else None
+            output = yield LlmForward(session.kv, pieces, wants_logits=False, decision=then)
             draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
             if step > 0:
                 draft.ids.append(token)

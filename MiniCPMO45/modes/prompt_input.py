@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -127,14 +128,11 @@ def embed_clips(
 
 def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Pieces:
     """Replace the prompt's spans by embeddings: [64, hidden] per slice, [t, hidden] per clip."""
-    slots = sorted(
-        [*zip(prompt.image_spans, pictures, strict=True)]
-        + [*zip(prompt.audio_spans, audio, strict=True)],
-        key=lambda slot: slot[0],
-    )
+    images = zip(prompt.image_spans, pictures, strict=True)
+    sounds = zip(prompt.audio_spans, audio, strict=True)
     pieces: list[TokenIds | Embeddings] = []
     position = 0
-    for (start, stop), rows in slots:
+    for (start, stop), rows in sorted((*images, *sounds), key=itemgetter(0)):
         pieces.append(TokenIds(prompt.ids[position:start]))
         if len(rows):
             pieces.append(Embeddings(rows))
@@ -146,13 +144,10 @@ def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor])
 
 @dataclass(frozen=True, eq=False)
 class EncodedPicture:
-    """A picture encoded ahead of its unit: [num_queries, hidden] per slice, overview first.
+    """A picture encoded ahead of its unit."""
 
-    `max_slices` is the limit that it was sliced with.
-    """
-
-    rows: tuple[Tensor, ...]
-    max_slices: int
+    rows: tuple[Tensor, ...]  # [num_queries, hidden] per slice, overview first
+    max_slices: int  # the limit that it was sliced with
 
 
 PreparedFrame = tuple[Slice, ...] | EncodedPicture
@@ -196,9 +191,10 @@ def picture_pieces(
     count = 0
     for picture in pictures:
         start, stop = tokens.image_start, tokens.image_end
-        for each in (
+        rows = (
             picture.rows if isinstance(picture, EncodedPicture) else islice(encoded, len(picture))
-        ):
+        )
+        for each in rows:
             pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
             start, stop = tokens.slice_start, tokens.slice_end
             count += 1

@@ -37,6 +37,7 @@ ROUNDS: Final = 2  # attempts at each source
 SPARE_BYTES: Final = 200_000_000  # of free disk space, for a package before it is unzipped
 BYTES_PER_GB: Final = 1_000_000_000
 PROGRESS_INTERVAL_S: Final = 0.5
+State = Literal["fetching", "failed", "complete"]
 HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # short, since there are other sources
 
 
@@ -128,12 +129,7 @@ class Fetch:
             self._reported_s = now_s
             self._report("fetching", job_bytes)
 
-    def _report(
-        self,
-        state: Literal["fetching", "failed", "complete"],
-        job_bytes: int = 0,
-        problem: str | None = None,
-    ) -> None:
+    def _report(self, state: State, job_bytes: int = 0, problem: str | None = None) -> None:
         """Write the progress to a file for other processes."""
         total = self._total_bytes
         done = min(self._finished_bytes + job_bytes, total)

@@ -180,9 +180,8 @@ def parts_of(
         local.start()
         language_model = local
     sees = partial(describe, base.open_chat) if base.facts().kind is ModelKind.NANO else None
-    return Parts(
-        transcriber, language_model, synthesizer, SileroVad(), sees, base.context.default_voice
-    )
+    voice = base.context.default_voice
+    return Parts(transcriber, language_model, synthesizer, SileroVad(), sees, voice)
 
 
 def _revealed(key: SecretStr | None) -> str | None:

@@ -173,9 +173,8 @@ class ChatView(TurnView):
             await self.choose_voice(voice)
         await self.reset()
         self._drawing = settings
-        return await self.context.run(
-            model.streaming.prefill_history(self.session, messages, options)
-        )
+        steps = model.streaming.prefill_history(self.session, messages, options)
+        return await self.context.run(steps)
 
     def reply(self, *, in_pieces: bool = True) -> Chunks:
         return self.stream_reply(None, self._drawing) if in_pieces else self._whole()

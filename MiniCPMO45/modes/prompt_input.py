@@ -186,14 +186,12 @@ def picture_pieces(
     pictures = slice_pictures(frames, max_slice_nums, config)
     unencoded = [picture for picture in pictures if isinstance(picture, tuple)]
     slices = tuple(each for picture in unencoded for each in picture)
-    encoded = iter((yield EncodeImages(slices)) if slices else ())
+    fresh = iter((yield EncodeImages(slices)) if slices else ())
     pieces: list[TokenIds | Embeddings] = []
     count = 0
     for picture in pictures:
         start, stop = tokens.image_start, tokens.image_end
-        rows = (
-            picture.rows if isinstance(picture, EncodedPicture) else islice(encoded, len(picture))
-        )
+        rows = picture.rows if isinstance(picture, EncodedPicture) else islice(fresh, len(picture))
         for each in rows:
             pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
             start, stop = tokens.slice_start, tokens.slice_end

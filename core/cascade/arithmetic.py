@@ -159,19 +159,14 @@ def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
     """Evaluate with the usual precedence; return None on division by zero."""
     terms = [numbers[0]]
     for sign, number in zip(signs, numbers[1:], strict=True):
-        match sign:
-            case "+":
-                terms.append(number)
-            case "−":
-                terms.append(-number)
-            case "×":
-                terms[-1] *= number
-            case "% of":
-                terms[-1] *= number / HUNDRED
-            case _ if number:
-                terms[-1] /= number
-            case _:
-                return None
+        if sign in ("+", "−"):
+            terms.append(number if sign == "+" else -number)
+        elif sign == "÷" and not number:
+            return None
+        elif sign == "÷":
+            terms[-1] /= number
+        else:
+            terms[-1] *= number / HUNDRED if sign == "% of" else number
     return sum(terms, Fraction(0))
 
 

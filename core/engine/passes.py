@@ -122,15 +122,14 @@ class Task(AsyncIterator[Any], Generic[T]):
             request = resume(self._steps, answer)
         except StopIteration as end:
             self._pause(TaskState.RETURNED, end.value)
-            return None
         except Exception as error:
             self._pause(TaskState.FAILED, error)
-            return None
-        if isinstance(request, Emit):
+        else:
+            if not isinstance(request, Emit):
+                self.request, self.since_s = request, now_s
+                return request
             self._pause(TaskState.EMITTED, request.value)
-            return None
-        self.request, self.since_s = request, now_s
-        return request
+        return None
 
     def answer(self, answer: Any, rest: Request | None = None) -> None:
         """Answer the request or, with a `rest`, its first chunk; the steps raise an exception."""

@@ -161,7 +161,7 @@ class View:
         if self._has_checked_voice or not given or library is None:
             return
         longest_s = max(len(voice) for voice in given) / INPUT_SAMPLE_RATE_HZ
-        problem: OmniError | None = None
+        problem: OmniError
         if library.has_one_voice:
             problem = errors.OneVoiceError()
         elif longest_s > MAX_VOICE_S:
@@ -169,9 +169,10 @@ class View:
                 f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
                 f"{MAX_VOICE_S:.2f} s."
             )
-        if problem is not None:
-            self._has_checked_voice = True
-            self._notices.append(problem)
+        else:
+            return
+        self._has_checked_voice = True
+        self._notices.append(problem)
 
 
 def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:

@@ -112,19 +112,13 @@ class DuplexView(View, DuplexCapability):
     ) -> DuplexGenerateResult | None:
         """Feed one second of audio and let the model listen or speak; `finish_unit` must follow.
 
-        Args:
-            audio: [T] float32 at 16 kHz; one second is consumed, the rest is buffered.
-            frames: RGB pictures of this second, oldest first; or what `encode_ahead` returned for
-                them with the same slice limit.
-            max_slice_nums: most slices per picture; None takes the conversation's setting.
-            force_listen: listen in any case; a running turn is ended first.
-            force_speak: speak unless the model has to listen.
-            due_s: deadline of the unit, `time.monotonic`; None if it is not live.
-            on_sound: awaited with the beginning of the audio if `begin` requested early audio; the
-                result holds the rest.
-
-        Returns:
-            The model's action; None if there was too little audio for a unit.
+        Of the audio, [T] float32 at 16 kHz, one second is consumed and the rest is buffered; if
+        there is too little for a unit, the result is None. `frames` are the RGB pictures of this
+        second, oldest first, or what `encode_ahead` returned for them with the same slice limit,
+        which is by default the conversation's. `force_listen` listens in any case, and ends a
+        running turn first; `force_speak` speaks unless the model has to listen. `due_s` is the
+        deadline of a live unit, `time.monotonic`. `on_sound` is awaited with the beginning of the
+        audio if `begin` requested early audio; the result holds the rest.
 
         Raises:
             NotPreparedError: the conversation has not begun.

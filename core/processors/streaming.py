@@ -103,9 +103,8 @@ class StreamingView(TurnView):
         speaks = chosen.tts.enabled
         self._check_voices(voice)
         await self.reset()
-        sample = voice
-        if sample is None and not isinstance(system_content, str):
-            sample = next((part for part in system_content if isinstance(part, np.ndarray)), None)
+        clips = (part for part in system_content if isinstance(part, np.ndarray))
+        sample = next(clips, None) if voice is None else voice
         has_own_voice = speaks and sample is not None and self.context.model.can_speak
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)

@@ -144,8 +144,7 @@ class StreamingCapability:
             reply.grouped = len(reply.hidden)
         elif reply.speaks:
             yield from finish_speech(session, lambda: self._new_text(reply))
-        rest = self._new_text(reply, is_final=True)
-        if rest:
+        if rest := self._new_text(reply, is_final=True):
             yield Emit(ReplyChunk(rest))
         return self._end(reply)
 
@@ -322,8 +321,7 @@ class StreamingCapability:
         start, reply.grouped = reply.grouped, len(reply.hidden)
         ids = reply.ids[start : reply.grouped]
         if not reply.speaks:
-            text = self._new_text(reply)
-            if text:
+            if text := self._new_text(reply):
                 yield Emit(ReplyChunk(text))
             return
         ids = ids[: self.policy.tokens.spoken_count(ids)]

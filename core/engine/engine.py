@@ -54,9 +54,7 @@ class InlineEngine:
         self.run_pass([task])
         while not task.is_paused:
             self.run_pass([task])
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return task.paused
 
 
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -15,11 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.kernels.products import Quantisable
 from MiniCPMO45.kernels.quantised import QuantisedWeight
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
-from MiniCPMO45.loading.checkpoint_source import (
-    CheckpointError,
-    find_checkpoint,
-    read_quantisation,
-)
+from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint, read_quantisation
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
@@ -29,6 +25,7 @@ UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
 """Published tensors without a use (28.3 M parameters)."""
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+_HUB_OPTIONS = ("cache_dir", "local_files_only", "revision", "token")
 _DEVICE_RULES = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
 _FROM_AUTO_MODEL = frozenset({"adapter_kwargs", "code_revision", "trust_remote_code", "_from_auto"})
 """Options added by `AutoModel`, about adapters and the checkpoint's code; ignored."""
@@ -43,18 +40,13 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
 
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__(config)
+        width, heads = config.hidden_size, config.resampler_heads
+        vision = config.vision_config
         self.llm = CausalLM(config.decoder, config.vocab_size)
-        self.vpm = SiglipVisionTransformer(
-            config.vision_config, drop_last_layer=config.drop_vision_last_layer
-        )
-        self.resampler = Resampler(
-            config.query_num,
-            config.hidden_size,
-            config.vision_config.hidden_size,
-            config.resampler_heads,
-        )
+        self.vpm = SiglipVisionTransformer(vision, drop_last_layer=config.drop_vision_last_layer)
+        self.resampler = Resampler(config.query_num, width, vision.hidden_size, heads)
         self.apm = AudioEncoder(config.audio_config)
-        self.audio_projection_layer = Projector(config.audio_config.d_model, config.hidden_size)
+        self.audio_projection_layer = Projector(config.audio_config.d_model, width)
         self.tts = MiniCPMTTS(config.tts_config)
         self.post_init()
 
@@ -70,10 +62,6 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         config: MiniCPMOConfig | None = None,
         dtype: torch.dtype | str | None = None,
         device_map: str | int | torch.device | dict[str, Any] | None = None,
-        revision: str | None = None,
-        cache_dir: str | Path | None = None,
-        token: str | bool | None = None,
-        local_files_only: bool = False,
         **options: Any,
     ) -> Self:
         """Load a checkpoint folder or hub id, each tensor directly to the device.
@@ -82,24 +70,16 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         randomly instead of refusing the checkpoint.
 
         `dtype` defaults to that of the configuration. `device_map` is one device; None is torch's
-        default device, "auto" a GPU if there is one.
-
-        Raises:
-            CheckpointError: the checkpoint cannot be found, does not fit or cannot be read; the
-                message says what to do.
-            TypeError: an unknown option.
+        default device, "auto" a GPU if there is one. Options are those of the hub: `cache_dir`,
+        `local_files_only`, `revision`, `token`. Raises `CheckpointError` if the checkpoint cannot
+        be found, does not fit or cannot be read, and `TypeError` for an unknown option.
         """
         read_quantisation(options)
-        unknown = options.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
+        hub = {name: value for name, value in options.items() if name in _HUB_OPTIONS}
+        unknown = options.keys() - hub.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
         if unknown:
             raise TypeError(f"from_pretrained takes no {', '.join(sorted(unknown))}")
-        folder = find_checkpoint(
-            pretrained_model_name_or_path,
-            revision=revision,
-            cache_dir=cache_dir,
-            token=token,
-            local_files_only=local_files_only,
-        )
+        folder = find_checkpoint(pretrained_model_name_or_path, **hub)
         stored = read_config(folder)  # refuses unusable checkpoints
         config = copy.deepcopy(config or stored)
         config.dtype = _dtype(dtype, config.dtype or stored.dtype)
@@ -110,7 +90,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def from_folder(
         cls, folder: Path, options: LoadOptions, config: MiniCPMOConfig | None = None
     ) -> Self:
-        """Load a checkpoint folder; raises `CheckpointError` as `from_pretrained` does."""
+        """Load a checkpoint folder; raises `CheckpointError`."""
         with torch.device("meta"):
             model = cls(config or read_config(folder))
         load_weights(model, folder, options)
@@ -130,11 +110,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         return super().num_parameters(*arguments, **options) + quantised
 
     def save_pretrained(self, *arguments: Any, **options: Any) -> None:
-        """Save the model in the published layout.
-
-        Raises:
-            CheckpointError: the weights are quantised.
-        """
+        """Save the model in the published layout; raises `CheckpointError` if it is quantised."""
         if self.weights is not Weights.BF16:
             raise CheckpointError(
                 "The weights were quantised while loading and cannot be saved. Load the checkpoint "

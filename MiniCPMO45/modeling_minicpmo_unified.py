@@ -7,11 +7,11 @@ The algorithms are generators over a caller's `Session`, driven by the engine or
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
-from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.streaming import StreamingCapability
@@ -25,26 +25,23 @@ logger = logging.getLogger(__name__)
 TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
 
 
+@dataclass(eq=False)
 class UnifiedModel:
-    def __init__(
-        self,
-        model: MiniCPMOForConditionalGeneration,
-        processor: MiniCPMOProcessor,
-        executor: Executor,
-    ) -> None:
-        config = model.config
-        tokens, device = processor.tokenizer.special, executor.device
-        self.model = model
-        self.processor = processor
-        self.executor = executor
-        defaults, policy = executor.options.duplex_defaults, UnitPolicy(tokens, device)
-        self.duplex = DuplexCapability(config, processor.tokenizer, policy, defaults=defaults)
-        self.streaming = StreamingCapability(config, processor, ReplyPolicy(tokens, device))
+    model: MiniCPMOForConditionalGeneration
+    processor: MiniCPMOProcessor
+    executor: Executor
+
+    def __post_init__(self) -> None:
+        config, tokenizer, executor = self.model.config, self.processor.tokenizer, self.executor
+        tokens, device = tokenizer.special, executor.device
+        units, replies = UnitPolicy(tokens, device), ReplyPolicy(tokens, device)
+        self.duplex = DuplexCapability(config, tokenizer, units, executor.options.duplex_defaults)
+        self.streaming = StreamingCapability(config, self.processor, replies)
+        self.can_speak = executor.vocoder is not None and executor.voices is not None
 
     @classmethod
-    def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
-        """Load a checkpoint folder or hub id; raises `CheckpointError`."""
-        folder = find_checkpoint(source)
+    def from_checkpoint(cls, folder: Path, options: LoadOptions) -> UnifiedModel:
+        """Load a checkpoint folder; raises `CheckpointError`."""
         model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
         model.drop_unused()
         options.report("loading the voice")
@@ -58,7 +55,3 @@ class UnifiedModel:
             logger.warning("%s is missing; replies will be text only", assets)
         executor = Executor(model, vocoder, voices, options=options)
         return cls(model, MiniCPMOProcessor.from_pretrained(folder), executor)
-
-    @property
-    def can_speak(self) -> bool:
-        return self.executor.vocoder is not None and self.executor.voices is not None

@@ -28,7 +28,7 @@ class WindowMode(StrEnum):
 
 class CacheKind(StrEnum):
     BF16 = "bf16"  # in the model's dtype: float32 on a CPU
-    INT8 = "int8"
+    INT8 = "int8"  # codes with a scale per row
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,7 @@ class SpeechSampling:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Generation of a turn-based reply. Source: docs/specification/model.md#5.4.
-
-    The reply begins with the text `reply_start`, whose tokens are fed and count towards
-    `max_new_tokens`; if they reach it, they are the whole reply.
-    """
+    """Generation of a turn-based reply. Source: docs/specification/model.md#5.4."""
 
     max_new_tokens: int = 256
     min_new_tokens: int = 0
@@ -66,6 +62,8 @@ class GenerationSettings:
     use_speech_template: bool = True
     generate_audio: bool = True
     forbid_full_width_marks: bool = False
+    # Text that the reply begins with. Its tokens are fed and count towards `max_new_tokens`; if
+    # they reach it, they are the whole reply.
     reply_start: str = ""
     speech: SpeechSampling = field(default_factory=SpeechSampling)
 
@@ -111,36 +109,29 @@ class DuplexSettings:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options of loading and running a checkpoint.
-
-    Attributes:
-        flow_dtype: of the flow's matrix products and KV cache; None for float16, which has the
-            mantissa of TF32, on a GPU and float32 elsewhere.
-        has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a GPU.
-        text_cache: storage of the language model's keys and values: the model's dtype, or 8-bit
-            codes with a scale per row.
-        text_cache_bytes: memory of the language model's KV cache on a GPU; None for a share of the
-            free memory, at most that of all conversations at `tokens_each`.
-        on_progress: receives the stage of loading and its progress, 0 to 1, if known.
-    """
+    """Options of loading and running a checkpoint."""
 
     device: torch.device = torch.device("cpu")
     dtype: torch.dtype = torch.float32  # of the model; the vocoder's weights are always float32
     weights: Weights = Weights.BF16
     overlay: Path | None = None
     flow_steps: int = 5
+    # Of the flow's products and KV cache. None is float16, which has the mantissa of TF32, on a GPU
+    # and float32 elsewhere.
     flow_dtype: torch.dtype | None = None
-    has_fixed_sizes: bool | None = None
+    has_fixed_sizes: bool | None = None  # pad the vocoder's batches to a few; None: on a GPU
     duplex_defaults: DuplexSettings = DuplexSettings()
     slots: int = 64
     least_conversations: int = 4  # smallest capacity that passes are prepared for
     most_rows: int = 1024  # rows of one prefill pass; longer input is split
     text_cache: CacheKind = CacheKind.BF16
     tokens_each: int = 4096  # average cached text tokens of a conversation
+    # Of the language model's KV cache on a GPU. None is a share of the free memory, at most that of
+    # all conversations at `tokens_each`.
     text_cache_bytes: int | None = None
     speech_cache_bytes: int | None = None
     show_progress: bool = True
-    on_progress: Callable[[str, float | None], None] | None = None
+    on_progress: Callable[[str, float | None], None] | None = None  # gets the stage and its share
 
     @property
     def conversations(self) -> int:

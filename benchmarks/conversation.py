@@ -25,7 +25,7 @@ from benchmarks.scripted import (
     kind_of,
 )
 from benchmarks.summary import MS_PER_S, ScenarioResult, Unit, by_kind
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import Task, TaskState, run_alone, run_pass
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import (
@@ -124,15 +124,13 @@ class Conversation:
         began_s = time.perf_counter()
         pictures = prefetched if self.plan.prefetches else self.rig.cut(frames)
         clock.seconds["picture"] = time.perf_counter() - began_s
-        steps = stream_alone(scripted.unit(audio, pictures, act, cuts=cuts), clock)
+        task = Task(scripted.unit(audio, pictures, act, cuts=cuts))
         first_sound_s: float | None = None
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: UnitResult = end.value
-                break
-            first_sound_s = first_sound_s or time.perf_counter()
+        while not task.has_ended:
+            run_pass(clock, [task])
+            if task.state is TaskState.EMITTED:
+                first_sound_s = first_sound_s or time.perf_counter()
+        result: UnitResult = task.take()
         wait()
         answered_s = time.perf_counter()
         requested_s = sum(clock.seconds.values())

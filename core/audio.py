@@ -56,6 +56,7 @@ MAX_RATE_HZ: Final = 768_000
 DURATION_SLACK_S: Final = 0.1
 NO_SAMPLES: Final = np.zeros(0, np.float32)
 SILENCE_PEAK: Final = 1e-3  # -60 dBFS: inaudible below
+SAME_VOICE_TOLERANCE: Final = 1e-3  # ours: voice samples that differ by less are the same
 HEAD_BYTES: Final = 16
 # Magic numbers of audio files: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
 AUDIO_MAGICS: Final = (
@@ -103,6 +104,12 @@ def check_pcm(sound: bytes) -> FloatArray:
 def decode_voice(text: str | None) -> FloatArray | None:
     """Decode a voice sample, at most 30 s; raises as `decode_wire_audio`."""
     return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
+
+
+def is_same_voice(voice: FloatArray, other: FloatArray | None) -> bool:
+    if other is None or voice.shape != other.shape:
+        return False
+    return np.allclose(voice, other, atol=SAME_VOICE_TOLERANCE)
 
 
 def to_pcm(samples: FloatArray) -> bytes:

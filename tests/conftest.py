@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 from collections.abc import Generator
@@ -80,6 +82,16 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure() -> None:
     """Let what was kept out be collected at the end: Triton's binding counts what is left."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING, MiniCPMOConfig
-from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
     Session,
@@ -41,7 +41,7 @@ from MiniCPMO45.modes.prompt_input import (
     picture_pieces,
     prompt_key,
 )
-from MiniCPMO45.modes.speech import UNSPOKEN, Stopwatch, UnitSound, UnitSpeech, speak_unit
+from MiniCPMO45.modes.speech import Stopwatch, UnitSound, speak_unit
 from MiniCPMO45.processing.mel import (
     FIRST_PAD_SAMPLES,
     FIRST_UNIT_SAMPLES,
@@ -49,30 +49,9 @@ from MiniCPMO45.processing.mel import (
     MelState,
     push,
 )
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
-from MiniCPMO45.settings import GREEDY, DuplexSettings
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
-
-
-def split_unit_audio(
-    audio_input: AudioInputState, audio: np.ndarray
-) -> tuple[Tensor | None, Tensor]:
-    """Split one unit off the pending and new samples, without changing `audio_input`.
-
-    The first unit is left-padded to 16 560 samples, of which 16 480 are consumed; later units
-    consume 16 000.
-
-    Returns:
-        The unit's samples, float32 [16480 or 16000], or None if there are too few; and the rest.
-    """
-    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
-    need = UNIT_SAMPLES
-    if audio_input.audio_units == 0:
-        need = FIRST_UNIT_SAMPLES
-        samples = F.pad(samples, (max(0, FIRST_PAD_SAMPLES - len(samples)), 0))
-    if len(samples) < need:
-        return None, samples
-    return samples[:need], samples[need:].clone()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +65,19 @@ class UnitAudio:
 
 @torch.inference_mode()
 def prepare_audio(audio_input: AudioInputState, audio: np.ndarray) -> UnitAudio:
-    """Compute the next unit's log-mel without changing `audio_input`; any thread may call this."""
-    samples, rest = split_unit_audio(audio_input, audio)
-    mel_state = replace(audio_input.mel)
-    return UnitAudio(None if samples is None else push(mel_state, samples), mel_state, rest)
+    """Compute the next unit's log-mel without changing `audio_input`; any thread may call this.
+
+    The unit is split off the pending and new samples, float32 [n] at 16 kHz. The first one is
+    left-padded to 16 560 samples, of which 16 480 are consumed; later units consume 16 000.
+    """
+    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
+    need, mel_state = UNIT_SAMPLES, replace(audio_input.mel)
+    if audio_input.audio_units == 0:
+        need = FIRST_UNIT_SAMPLES
+        samples = F.pad(samples, (max(0, FIRST_PAD_SAMPLES - len(samples)), 0))
+    if len(samples) < need:
+        return UnitAudio(None, mel_state, samples)
+    return UnitAudio(push(mel_state, samples[:need]), mel_state, samples[need:].clone())
 
 
 def get_audio_embedding(audio_input: AudioInputState, audio: UnitAudio) -> Steps[Tensor]:
@@ -107,26 +95,18 @@ class UnitOrderError(RuntimeError):
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """Result of prefilling one unit; without `success` nothing was fed.
-
-    Costs are in seconds, `cost_feed` that of the language model.
-    """
+    """Result of prefilling one unit; without `success` nothing was fed. Costs are in seconds."""
 
     success: bool
     reason: str = ""
     vision_slices: int = 0
-    cost_feed: float = 0.0
+    cost_feed: float = 0.0  # of the language model
     cost_all: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
-    """Result of one unit.
-
-    Attributes:
-        cost_llm, cost_tts_prep, cost_tts, cost_token2wav, cost_all: seconds; `cost_tts_prep` is
-            that of the speech decoder's condition.
-    """
+    """Result of one unit; costs are in seconds."""
 
     is_listen: bool
     text: str = ""
@@ -134,7 +114,7 @@ class UnitResult:
     end_of_turn: bool = False
     current_time: int = 0  # number of units so far
     cost_llm: float = 0.0
-    cost_tts_prep: float = 0.0
+    cost_tts_prep: float = 0.0  # of the speech decoder's condition
     cost_tts: float = 0.0
     cost_token2wav: float = 0.0
     cost_all: float = 0.0
@@ -155,26 +135,17 @@ class UnitResult:
 FEWEST_STEPS: Final = 3  # listen or speak, one text token, the unit's terminator
 
 
+@dataclass(eq=False)
 class DuplexCapability:
-    def __init__(
-        self,
-        config: MiniCPMOConfig,
-        tokenizer: MiniCPMOTokenizerFast,
-        policy: UnitPolicy,
-        *,
-        defaults: DuplexSettings | None = None,
-        prompts: PromptCache | None = None,
-    ) -> None:
-        self.config = config
-        self._speech_eos = config.tts_config.speech_eos_id  # once, not in every unit
-        self.tokenizer = tokenizer
-        self.policy = policy
-        self.defaults = defaults or DuplexSettings()
-        self.prompts = PromptCache() if prompts is None else prompts
+    config: MiniCPMOConfig
+    tokenizer: MiniCPMOTokenizerFast
+    policy: UnitPolicy
+    defaults: DuplexSettings = DuplexSettings()
+    prompts: PromptCache = field(default_factory=PromptCache)
 
-    @property
-    def tokens(self) -> SpecialTokens:
-        return self.tokenizer.special
+    def __post_init__(self) -> None:
+        self.tokens = self.tokenizer.special
+        self._speech_eos = self.config.tts_config.speech_eos_id  # once, not in every unit
 
     def feed_prompt(
         self,
@@ -222,10 +193,8 @@ class DuplexCapability:
         `audio_waveform` is float32 [n] at 16 kHz, of which one second is consumed and the rest
         buffered, or what `prepare_audio` made of it.
         `frame_list` holds the pictures of this second, oldest first, and `max_slice_nums` one limit
-        or one per frame.
-
-        Raises:
-            UnitOrderError: the previous unit was not generated or not finalized.
+        or one per frame. Raises `UnitOrderError` if the previous unit was not generated or not
+        finalized.
         """
         if session.turn.pending is not None:
             raise UnitOrderError("finalize the previous unit before the next prefill")
@@ -245,9 +214,8 @@ class DuplexCapability:
         pieces: list[TokenIds | Embeddings] = [opening]
         if frame_list:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
-            pictures, slices = yield from picture_pieces(
-                frame_list, limit, self.config.slice_config, self.tokens
-            )
+            config = self.config.slice_config
+            pictures, slices = yield from picture_pieces(frame_list, limit, config, self.tokens)
             pieces += pictures
         if audio is not None:
             rows = yield from get_audio_embedding(audio_input, audio)
@@ -272,21 +240,38 @@ class DuplexCapability:
         `force_listen` listens and ends a running turn; `force_speak` speaks unless the model has to
         listen. `close_unit` must follow.
         """
-        watch, turn = Stopwatch(time.perf_counter), session.turn
+        watch, turn, text = Stopwatch(), session.turn, ""
+        sound, n_codes = None, 0
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
-            nothing = UnitDraft(is_listen=True, end_of_turn=session.stop.is_set())
-            return self._result(session, watch, nothing)
-        draft = yield from self.decode(session, logits, force_listen, force_speak)
-        watch.lap("llm")
-        text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
-        turn.pending = draft
-        if draft.is_listen:
-            return self._result(session, watch, draft)
-        speech = yield from self._speak(session, draft, watch)
-        if draft.end_of_turn:
-            session.sampler.history.clear()
-        return self._result(session, watch, draft, text, speech)
+            draft = UnitDraft(is_listen=True, end_of_turn=session.stop.is_set())
+        else:
+            draft = yield from self.decode(session, logits, force_listen, force_speak)
+            watch.lap("llm")
+            turn.pending = draft
+        if not draft.is_listen:
+            text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
+            config, eos = self.config.tts_config, self._speech_eos
+            sound, n_codes = yield from speak_unit(session, draft, config, watch, eos=eos)
+            if draft.end_of_turn:
+                session.sampler.history.clear()
+        return UnitResult(
+            is_listen=draft.is_listen,
+            text=text,
+            sound=sound,
+            end_of_turn=draft.end_of_turn,
+            n_tokens=0 if draft.is_listen else len(draft.ids),
+            barge_in=draft.barge_in,
+            n_tts_tokens=n_codes,
+            current_time=session.audio_input.units,
+            cost_llm=watch.seconds["llm"],
+            cost_tts_prep=watch.seconds["tts_prep"],
+            cost_tts=watch.seconds["tts"],
+            cost_token2wav=watch.seconds["token2wav"],
+            cost_all=watch.total(),
+            vision_slices=turn.vision_slices,
+            vision_tokens=turn.vision_slices * self.config.query_num,
+        )
 
     def close_unit(self, session: Session) -> Steps[None]:
         """End the unit and apply the sliding window; without an open unit, do nothing.
@@ -341,7 +326,7 @@ class DuplexCapability:
                 else:
                     token = yield ChooseToken(logits, decision)
             token = self.tokens.listen if token is None else token
-            if self._ends_unit(session, draft, token, step):
+            if self._ends_unit(session, draft, token):
                 return draft
             if token == self.tokens.listen:
                 token = self.tokens.tts_bos  # a turn has to end before the model listens
@@ -350,12 +335,8 @@ class DuplexCapability:
             text = self.tokenizer.decode(text_ids, skip_special_tokens=True)
             if len(text) >= MAX_UNIT_CHARACTERS:
                 break
-            output = yield LlmForward(
-                session.kv,
-                (TokenIds((token,)),),
-                wants_logits=False,
-                decision=decision if step + 1 < last else None,
-            )
+            pieces, then = (TokenIds((token,)),), decision if step + 1 < last else None
+            output = yield LlmForward(session.kv, pieces, wants_logits=False, decision=then)
             draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
             if step > 0:
                 draft.ids.append(token)
@@ -364,63 +345,21 @@ class DuplexCapability:
         draft.terminator = self.tokens.chunk_eos
         return draft
 
-    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int) -> bool:
         """Return whether `token` ends the unit; if so, record the outcome in the draft."""
         tokens = self.tokens
+        is_end = token in tokens.chunk_terminators
         if draft.end_of_turn:
-            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
+            draft.terminator = token if is_end else tokens.chunk_eos
             return True
         if token == tokens.listen and not session.turn.has_ended:
             return False
         draft.is_listen = token == tokens.listen
-        if token in tokens.chunk_terminators:
-            draft.terminator = token
-            return True
-        return False
+        draft.terminator = token if is_end else None
+        return is_end
 
     def _interrupt(self, session: Session) -> Steps[None]:
         yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
         session.turn.has_ended = True
         session.reset_speech()
         session.sampler.history.clear()
-
-    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
-        if session.speech.vocoder is None or session.stop.is_set():
-            return UNSPOKEN
-        settings = session.settings
-        rule = CodeRule(
-            temperature=settings.tts_temperature,
-            repetition_penalty=settings.tts_repetition_penalty,
-            top_p=settings.tts_top_p,
-            top_k=settings.tts_top_k,
-            is_greedy=settings.decode_mode == GREEDY,
-        )
-        config, eos = self.config.tts_config, self._speech_eos
-        return (yield from speak_unit(session, draft, config, rule, watch, eos=eos))
-
-    def _result(
-        self,
-        session: Session,
-        watch: Stopwatch,
-        draft: UnitDraft,
-        text: str = "",
-        speech: UnitSpeech = UNSPOKEN,
-    ) -> UnitResult:
-        slices = session.turn.vision_slices
-        return UnitResult(
-            is_listen=draft.is_listen,
-            text=text,
-            sound=speech.sound,
-            end_of_turn=draft.end_of_turn,
-            n_tokens=0 if draft.is_listen else len(draft.ids),
-            barge_in=draft.barge_in,
-            n_tts_tokens=speech.n_codes,
-            current_time=session.audio_input.units,
-            cost_llm=watch.seconds("llm"),
-            cost_tts_prep=watch.seconds("tts_prep"),
-            cost_tts=watch.seconds("tts"),
-            cost_token2wav=watch.seconds("token2wav"),
-            cost_all=watch.total(),
-            vision_slices=slices,
-            vision_tokens=slices * self.config.query_num,
-        )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -19,13 +20,7 @@ from MiniCPMO45.engine.session import AudioInputState, Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.mel import (
-    FIRST_PAD_SAMPLES,
-    UNIT_SAMPLES,
-    as_samples,
-    clip_mels,
-    push,
-)
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, as_samples, clip_mels, push
 from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening
@@ -133,14 +128,11 @@ def embed_clips(
 
 def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Pieces:
     """Replace the prompt's spans by embeddings: [64, hidden] per slice, [t, hidden] per clip."""
-    slots = sorted(
-        [*zip(prompt.image_spans, pictures, strict=True)]
-        + [*zip(prompt.audio_spans, audio, strict=True)],
-        key=lambda slot: slot[0],
-    )
+    images = zip(prompt.image_spans, pictures, strict=True)
+    sounds = zip(prompt.audio_spans, audio, strict=True)
     pieces: list[TokenIds | Embeddings] = []
     position = 0
-    for (start, stop), rows in slots:
+    for (start, stop), rows in sorted((*images, *sounds), key=itemgetter(0)):
         pieces.append(TokenIds(prompt.ids[position:start]))
         if len(rows):
             pieces.append(Embeddings(rows))
@@ -152,13 +144,10 @@ def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor])
 
 @dataclass(frozen=True, eq=False)
 class EncodedPicture:
-    """A picture encoded ahead of its unit: [num_queries, hidden] per slice, overview first.
+    """A picture encoded ahead of its unit."""
 
-    `max_slices` is the limit that it was sliced with.
-    """
-
-    rows: tuple[Tensor, ...]
-    max_slices: int
+    rows: tuple[Tensor, ...]  # [num_queries, hidden] per slice, overview first
+    max_slices: int  # the limit that it was sliced with
 
 
 PreparedFrame = tuple[Slice, ...] | EncodedPicture
@@ -192,20 +181,18 @@ def picture_pieces(
 ) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
     """Encode pictures that are not encoded yet, all in one request.
 
-    Returns:
-        The input pieces with image and slice tokens, and the number of slices.
+    Returns the input pieces with image and slice tokens, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
     unencoded = [picture for picture in pictures if isinstance(picture, tuple)]
     slices = tuple(each for picture in unencoded for each in picture)
-    encoded = iter((yield EncodeImages(slices)) if slices else ())
+    fresh = iter((yield EncodeImages(slices)) if slices else ())
     pieces: list[TokenIds | Embeddings] = []
     count = 0
     for picture in pictures:
         start, stop = tokens.image_start, tokens.image_end
-        for each in (
-            picture.rows if isinstance(picture, EncodedPicture) else islice(encoded, len(picture))
-        ):
+        rows = picture.rows if isinstance(picture, EncodedPicture) else islice(fresh, len(picture))
+        for each in rows:
             pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
             start, stop = tokens.slice_start, tokens.slice_end
             count += 1
@@ -217,13 +204,9 @@ MAX_BYTES = 256 << 20  # about twenty prompts with a voice sample at the publish
 
 def prompt_key(
     prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
-) -> str:
-    digest = hashlib.sha256()
-    for part in (prefix, suffix):
-        digest.update(np.array([len(part), *part], np.int64).tobytes())
-    if voice_sample is not None:
-        digest.update(np.asarray(voice_sample, np.float32).tobytes())
-    return digest.hexdigest()
+) -> Hashable:
+    voice = b"" if voice_sample is None else np.asarray(voice_sample, np.float32).tobytes()
+    return tuple(prefix), tuple(suffix), hashlib.sha256(voice).digest()
 
 
 class PromptCache:
@@ -231,16 +214,13 @@ class PromptCache:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._prompts: OrderedDict[str, KvRows] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._prompts)
+        self._prompts: OrderedDict[Hashable, KvRows] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         return sum(rows.nbytes for rows in self._prompts.values())
 
-    def load(self, key: str, kv: KvHandle) -> bool:
+    def load(self, key: Hashable, kv: KvHandle) -> bool:
         """Copy a prompt into an empty KV cache; return False on a miss."""
         assert kv.length == 0, "a prompt begins a conversation"
         rows = self._prompts.get(key)
@@ -250,7 +230,7 @@ class PromptCache:
         kv.put(rows)
         return True
 
-    def store(self, key: str, kv: KvHandle) -> None:
+    def store(self, key: Hashable, kv: KvHandle) -> None:
         """Store a copy of a whole KV cache, unless it exceeds `max_bytes`."""
         rows = kv.rows(0, kv.length)
         if rows.nbytes > self.max_bytes:

@@ -5,8 +5,10 @@ Source: docs/specification/model.md#5.6, #5.7, #6.7 and #7.5.
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import takewhile
 
@@ -32,7 +34,7 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
-from MiniCPMO45.settings import SpeechSampling
+from MiniCPMO45.settings import GREEDY, SpeechSampling
 from MiniCPMO45.token2wav.vocoder import (
     FEWEST_CODES,
     WINDOW_CODES,
@@ -58,34 +60,23 @@ def condition(
     return SpokenText(tuple(ids), hidden), markers
 
 
+@dataclass(eq=False)
 class CodeRun:
-    """Speech codes after one condition, generated on demand; all but the last are fed back."""
+    """`least` to `most` codes after one condition, generated on demand.
 
-    def __init__(
-        self,
-        session: Session,
-        pieces: tuple[SpeechPiece, ...],
-        rule: CodeRule,
-        *,
-        eos: int,
-        most: int,
-        least: int = 0,
-        history: list[int] | None = None,
-    ) -> None:
-        """Start a run of `least` to `most` codes.
+    All but the last are fed back. The repetition penalty counts the codes of `history`, to which
+    new ones are appended.
+    """
 
-        The repetition penalty counts the codes of `history`, to which new ones are appended, or
-        those of this run if it is None.
-        """
-        self.session = session
-        self.rule = rule
-        self.eos = eos
-        self.most = most
-        self.least = least
-        self.codes: list[int] = []
-        self.has_ended = False
-        self._history = self.codes if history is None else history
-        self._next_pieces = pieces
+    session: Session
+    next_pieces: tuple[SpeechPiece, ...]
+    rule: CodeRule
+    eos: int
+    most: int
+    least: int = 0
+    history: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    has_ended: bool = False
 
     def draw(self, count: int) -> Steps[tuple[int, ...]]:
         """Generate up to `count` further codes and return them; fewer at the end of the run."""
@@ -95,10 +86,9 @@ class CodeRun:
             drawn: DrawnCodes = yield self._request(min(wanted, CODES_PER_REQUEST))
             self.has_ended = drawn.has_ended
             self.codes += drawn.codes
-            if self._history is not self.codes:
-                self._history += drawn.codes
+            self.history += drawn.codes
             if drawn.codes:
-                self._next_pieces = (SpeechCodes(drawn.codes[-1:]),)
+                self.next_pieces = (SpeechCodes(drawn.codes[-1:]),)
         return tuple(self.codes[start:])
 
     def finish(self) -> Steps[list[int]]:
@@ -111,12 +101,12 @@ class CodeRun:
 
     def _request(self, count: int) -> DrawCodes:
         kv = self.session.speech.kv
-        rows = sum(len(piece.ids) for piece in self._next_pieces)
+        rows = sum(len(piece.ids) for piece in self.next_pieces)
         return DrawCodes(
             kv,
-            self._next_pieces,
+            self.next_pieces,
             self.rule,
-            tuple(self._history[-PENALTY_WINDOW:]),
+            tuple(self.history[-PENALTY_WINDOW:]),
             self.eos,
             self.session.sampler.generator,
             count=_fit_context(kv, rows, count),
@@ -165,19 +155,16 @@ def vocode(
 class Stopwatch:
     """Seconds per stage; each lap starts at the end of the previous one."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._start = self._last = clock()
-        self._stages: dict[str, float] = {}
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def lap(self, stage: str) -> None:
         """Add the time since the previous lap to `stage`."""
         now = self._clock()
-        self._stages[stage] = self._stages.get(stage, 0.0) + now - self._last
+        self.seconds[stage] += now - self._last
         self._last = now
-
-    def seconds(self, stage: str) -> float:
-        return self._stages.get(stage, 0.0)
 
     def total(self) -> float:
         return self._clock() - self._start
@@ -209,61 +196,49 @@ class UnitSound:
         return finish_unit(samples, is_last=self.is_last, unit_samples=self.unit_samples)
 
 
-@dataclass(frozen=True, eq=False)
-class UnitSpeech:
-    """Speech of one unit; `sound` is that without the early audio, None if nothing is due."""
-
-    sound: UnitSound | None = None
-    n_codes: int = 0
-
-
-UNSPOKEN = UnitSpeech()
-
-
 def speak_unit(
-    session: Session,
-    draft: UnitDraft,
-    config: TTSConfig,
-    rule: CodeRule,
-    watch: Stopwatch,
-    *,
-    eos: int,
-) -> Steps[UnitSpeech]:
+    session: Session, draft: UnitDraft, config: TTSConfig, watch: Stopwatch, *, eos: int
+) -> Steps[tuple[UnitSound | None, int]]:
     """Synthesise one duplex unit, at most one second; `eos` is the end code.
 
     With `DuplexSettings.early_audio`, the beginning is emitted as `UnitSound` as soon as the
-    vocoder can compute it. Both parts together have the length of the whole.
+    vocoder can compute it. Both parts together have the length of the whole. Returns the audio
+    without the early part, None if nothing is due; and the number of codes.
     """
+    if session.speech.vocoder is None or session.stop.is_set():
+        return None, 0
+    settings = session.settings
+    rule = CodeRule(
+        temperature=settings.tts_temperature,
+        repetition_penalty=settings.tts_repetition_penalty,
+        top_p=settings.tts_top_p,
+        top_k=settings.tts_top_k,
+        is_greedy=settings.decode_mode == GREEDY,
+    )
     is_last = draft.end_of_turn
     is_inside_turn = not is_last and session.speech.kv.length > 0
     hidden = torch.stack(draft.hidden) if draft.hidden else None
     pieces = condition(draft.ids, hidden, config, is_text_end=False)
     watch.lap("tts_prep")
-    run = CodeRun(
-        session,
-        pieces,
-        rule,
-        eos=eos,
-        most=CODES_PER_REQUEST,
-        least=CODES_PER_REQUEST if is_inside_turn else 0,
-    )
+    most = CODES_PER_REQUEST
+    run = CodeRun(session, pieces, rule, eos, most, least=most if is_inside_turn else 0)
     n_early, early_samples = 0, 0
     # With more codes waiting than the look-ahead, two parts would be longer than the whole.
     waiting = len(session.speech.buffer.waiting)
-    if session.settings.early_audio and waiting == TIMING.lookahead_codes:
+    if settings.early_audio and waiting == TIMING.lookahead_codes:
         is_padded = not is_last and not is_inside_turn
         early_samples = yield from _speak_early(session, run, watch, is_padded)
         n_early = EARLY_CODES if early_samples else 0
     codes = (yield from run.finish())[:CODES_PER_UNIT]
     watch.lap("tts")
     if session.stop.is_set():
-        return UnitSpeech(None, len(codes))
+        return None, len(codes)
     waves = yield from vocode(session, codes[n_early:], is_last=is_last)
     sound = UnitSound(waves, is_last, TIMING.sample_rate_hz - early_samples)
     watch.lap("token2wav")
     if is_last:
         session.reset_speech()
-    return UnitSpeech(sound if waves else None, len(codes))
+    return sound if waves else None, len(codes)
 
 
 def _speak_early(session: Session, run: CodeRun, watch: Stopwatch, is_padded: bool) -> Steps[int]:
@@ -310,15 +285,10 @@ def speak_group(
     `hidden` [n, hidden] is the language-model state of each of `ids`. `take_text` returns the text
     not emitted yet and marks it as emitted.
     """
-    codes = session.speech.codes
-    run = CodeRun(
-        session,
-        condition(ids, hidden, config, is_text_end=is_text_end),
-        _code_rule(sampling),
-        eos=config.speech_eos_id,
-        most=sampling.max_codes_per_chunk,
-        history=codes,
-    )
+    codes, most = session.speech.codes, sampling.max_codes_per_chunk
+    pieces = condition(ids, hidden, config, is_text_end=is_text_end)
+    rule, eos = _code_rule(sampling), config.speech_eos_id
+    run = CodeRun(session, pieces, rule, eos, most, history=codes)
     while not run.is_over:
         due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
         if len((yield from run.draw(due))) == due:
@@ -347,14 +317,10 @@ def speak_whole(
 ) -> Steps[np.ndarray]:
     """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples]."""
     session.reset_speech()
-    run = CodeRun(
-        session,
-        condition(ids, hidden, config, is_text_end=True),
-        _code_rule(sampling),
-        eos=config.speech_eos_id,
-        most=sampling.max_codes_per_reply,
-        least=sampling.min_codes_per_reply,
-    )
+    pieces = condition(ids, hidden, config, is_text_end=True)
+    rule, eos = _code_rule(sampling), config.speech_eos_id
+    most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
+    run = CodeRun(session, pieces, rule, eos, most, least)
     codes = (yield from run.finish())[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
     waves = yield from _vocode_chunks(session, chunks)
@@ -363,10 +329,4 @@ def speak_whole(
 
 
 def _code_rule(sampling: SpeechSampling) -> CodeRule:
-    return CodeRule(
-        temperature=sampling.temperature,
-        repetition_penalty=sampling.repetition_penalty,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        is_greedy=sampling.is_greedy,
-    )
+    return CodeRule(**{each.name: vars(sampling)[each.name] for each in fields(CodeRule)})

@@ -73,25 +73,21 @@ class _Reply:
     hit_limit: bool = False
 
 
+@dataclass(eq=False)
 class StreamingCapability:
-    def __init__(
-        self, config: MiniCPMOConfig, processor: MiniCPMOProcessor, policy: ReplyPolicy
-    ) -> None:
-        self.config = config
-        self.processor = processor
-        self.tokenizer = processor.tokenizer
-        self.policy = policy
+    config: MiniCPMOConfig
+    processor: MiniCPMOProcessor
+    policy: ReplyPolicy
+
+    def __post_init__(self) -> None:
+        self.tokenizer = self.processor.tokenizer
 
     def prefill(
         self, session: Session, message: Message, options: PrefillOptions | None = None
     ) -> Steps[str]:
-        """Append one message, or one chunk of a user turn, to the cache.
+        """Append a message, or a chunk of a user turn; return the text fed, with media markers.
 
-        Returns:
-            The text fed, with media markers.
-
-        Raises:
-            ProcessingError: a part cannot be used; nothing was fed.
+        Raises `ProcessingError` if a part cannot be used; nothing was fed.
         """
         options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
@@ -148,8 +144,7 @@ class StreamingCapability:
             reply.grouped = len(reply.hidden)
         elif reply.speaks:
             yield from finish_speech(session, lambda: self._new_text(reply))
-        rest = self._new_text(reply, is_final=True)
-        if rest:
+        if rest := self._new_text(reply, is_final=True):
             yield Emit(ReplyChunk(rest))
         return self._end(reply)
 
@@ -180,12 +175,10 @@ class StreamingCapability:
         """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
         By default pictures are sliced by the checkpoint's rules and parts are joined by a line
-        feed. The last token of a reply that hits its limit is neither fed nor spoken.
-
-        Raises:
-            ProcessingError: a part of a message cannot be used.
-            PromptTooLongError: the prompt exceeds `settings.max_input_tokens`; nothing was run.
-            ValueError: the conversation has begun already.
+        feed. The last token of a reply that hits its limit is neither fed nor spoken. Raises
+        `ProcessingError` if a part of a message cannot be used, and, before anything is run,
+        `PromptTooLongError` if the prompt exceeds `settings.max_input_tokens` and `ValueError` if
+        the conversation has begun already.
         """
         if session.kv.length:
             raise ValueError("a one-shot reply needs a fresh conversation")
@@ -328,8 +321,7 @@ class StreamingCapability:
         start, reply.grouped = reply.grouped, len(reply.hidden)
         ids = reply.ids[start : reply.grouped]
         if not reply.speaks:
-            text = self._new_text(reply)
-            if text:
+            if text := self._new_text(reply):
                 yield Emit(ReplyChunk(text))
             return
         ids = ids[: self.policy.tokens.spoken_count(ids)]

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-ONES: Final = (
+NAMES: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 ).split()
-TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-SMALL: Final = {word: value for value, word in enumerate(ONES)} | {
-    word: value for value, word in zip(range(20, 100, 10), TENS, strict=True)
-}
+SMALL: Final = dict(zip(NAMES, (*range(20), *range(20, 100, 10)), strict=True))
 SCALES: Final = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 HUNDRED: Final = 100
 # Operations between two numbers, spelled or as signs.
@@ -37,11 +34,12 @@ BEFORE: Final = {
     ("multiply", "and"): "×",
     ("multiply", "by"): "×",
     ("divide", "by"): "÷",
+    ("subtract", "from"): "−",  # the first number from the second
 }
 NUMBER: Final = re.compile(r"#\d+")  # a mark
 OPERATION: Final = re.compile("|".join(map(re.escape, BETWEEN)))
 CHAIN: Final = re.compile(rf"#\d+(?: (?:{OPERATION.pattern}) #\d+)+")
-SAID: Final = "|".join({said for said, _ in BEFORE} | {"subtract"})
+SAID: Final = "|".join({said for said, _ in BEFORE})
 SPELLED: Final = re.compile(rf"(?<!\S)({SAID}) (#\d+)(?= ([a-z]+) (#\d+))")
 # Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
 SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
@@ -80,15 +78,13 @@ def computed(text: str) -> str | None:
                     return _written([numbers[each] for each in NUMBER.findall(chain[0])], signs)
             elif at in spelled:
                 said, one, between, other = spelled[at].groups()
-                if (said, between) == ("subtract", "from"):
-                    return _written([numbers[other], numbers[one]], ["−"])
                 if sign := BEFORE.get((said, between)):
-                    return _written([numbers[one], numbers[other]], [sign])
+                    order = (other, one) if said == "subtract" else (one, other)
+                    return _written([numbers[each] for each in order], [sign])
     return None
 
 
 def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
-    """Return whether a sentence asks for the result of a calculation."""
     before = [word for word in before if word not in FILLERS]
     if ASKING.search(" ".join(before)) and BEHIND.issuperset(behind):
         return True
@@ -163,19 +159,14 @@ def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
     """Evaluate with the usual precedence; return None on division by zero."""
     terms = [numbers[0]]
     for sign, number in zip(signs, numbers[1:], strict=True):
-        match sign:
-            case "+":
-                terms.append(number)
-            case "−":
-                terms.append(-number)
-            case "×":
-                terms[-1] *= number
-            case "% of":
-                terms[-1] *= number / HUNDRED
-            case _ if number:
-                terms[-1] /= number
-            case _:
-                return None
+        if sign in ("+", "−"):
+            terms.append(number if sign == "+" else -number)
+        elif sign == "÷" and not number:
+            return None
+        elif sign == "÷":
+            terms[-1] /= number
+        else:
+            terms[-1] *= number / HUNDRED if sign == "% of" else number
     return sum(terms, Fraction(0))
 
 

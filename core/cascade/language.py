@@ -45,8 +45,6 @@ LLAMA_OPTIONS: Final = {"repeat_penalty": 1.1, "repeat_last_n": 128, "cache_prom
 
 @dataclass(frozen=True)
 class Line:
-    """A message of a chat endpoint's conversation."""
-
     role: Literal["system", "user", "assistant"]
     content: str
 

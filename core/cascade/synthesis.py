@@ -176,7 +176,6 @@ class SpokenReply:
 
     @property
     def ready_samples(self) -> int:
-        """Audio synthesized and not yet sent."""
         return sum(len(piece.audio) for piece in self._ready)
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, decode_voice, decode_wire_audio, to_pcm
+from core.audio import FloatArray, decode_voice, decode_wire_audio, is_same_voice, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
 from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
@@ -24,7 +24,7 @@ from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of,
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
-from core.modes import Threads
+from core.modes import Chunks, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -85,16 +85,8 @@ class CascadeView(LinesMode[Line]):
 
     def _check_voice(self, voice: FloatArray | None) -> None:
         """Add a notice if the client sent a voice, which is not used."""
-        own = self._parts.default_voice
-        is_own = voice is None or (
-            own is not None and voice.shape == own.shape and np.allclose(voice, own, atol=1e-3)
-        )
-        if not is_own:
+        if voice is not None and not is_same_voice(voice, self._parts.default_voice):
             self._notices.append(OneVoiceError())
-
-    async def _check_voice_sent(self, sample: str | None) -> None:
-        if sample:
-            self._check_voice(await self._threads.run(lambda: decode_voice(sample)))
 
     async def _transcribe(self, samples: FloatArray) -> str:
         """Transcribe [T] float32 at 16 kHz."""
@@ -106,6 +98,11 @@ class CascadeView(LinesMode[Line]):
         self._stopped.clear()
         self._lines = fit_context([*self._lines, *lines])
         return "\n".join(line.content for line in lines)
+
+    async def _feed_messages(self, messages: Sequence[Message], voice_sample: str | None) -> str:
+        if voice_sample:
+            self._check_voice(await self._threads.run(lambda: decode_voice(voice_sample)))
+        return await self._feed(*[await self._line(message) for message in messages])
 
     async def _line(self, message: Message) -> Line:
         """Return a message as text; audio of the system is a voice sample and is not used."""
@@ -188,16 +185,13 @@ class CascadeView(LinesMode[Line]):
         if is_spoken and sentences.rest and not (is_cut and has_spoken):
             yield sentences.rest
 
-    async def _say(
-        self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    async def _say(self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool) -> Chunks:
         """Answer in chunks; the last one is final and empty."""
         said: list[str] = []
         began_s = time.perf_counter()
         count = 0
         try:
-            pieces = self._pieces(sampling, reply_start, is_spoken=is_spoken)
-            async with aclosing(pieces):
+            async with aclosing(self._pieces(sampling, reply_start, is_spoken=is_spoken)) as pieces:
                 async for text in pieces:
                     sound = None
                     if is_spoken:
@@ -233,10 +227,9 @@ class CascadeStreamingView(CascadeView):
     _has_words = True
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        await self._check_voice_sent(request.streaming.ref_audio_data)
-        return await self._feed(*[await self._line(message) for message in request.messages])
+        return await self._feed_messages(request.messages, request.streaming.ref_audio_data)
 
-    def reply(self, wanted: streaming.Generate) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, wanted: streaming.Generate) -> Chunks:
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
         speaks = wanted.generate_audio
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
@@ -264,7 +257,7 @@ class CascadeStreamingView(CascadeView):
         self._has_words = bool(words)
         await self._feed(Line("user", words))
 
-    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
+    def answer(self, *, sets_rollback_point: bool) -> Chunks:
         speaks = self._config.tts.enabled
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
         if self._has_words:
@@ -279,16 +272,13 @@ class CascadeChatView(CascadeView):
 
     async def feed_request(self, request: ChatRequest) -> str:
         self._lines, self._request = [], request
-        await self._check_voice_sent(request.tts.ref_audio_data)
-        return await self._feed(*[await self._line(message) for message in request.messages])
+        return await self._feed_messages(request.messages, request.tts.ref_audio_data)
 
-    async def reply(self, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the request that was fed, in pieces or in one chunk."""
+    async def reply(self, *, in_pieces: bool) -> Chunks:
         request = self._request
         speaks = request.tts.enabled
         sampling = sampling_of(request.generation, is_spoken=speaks, seed=request.seed)
-        pieces = self._say(sampling, request.reply_start, is_spoken=speaks)
-        async with aclosing(pieces):
+        async with aclosing(self._say(sampling, request.reply_start, is_spoken=speaks)) as pieces:
             if in_pieces:
                 async for chunk in pieces:
                     yield chunk

@@ -53,7 +53,6 @@ WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
     return WORD.findall(text.lower().replace("’", "'").replace("-", ""))
 
 
@@ -86,7 +85,6 @@ def is_stop(text: str) -> bool:
 
 
 def is_backchannel(text: str) -> bool:
-    """Return whether an utterance is a backchannel, such as "uh-huh"."""
     words = words_of(text)
     return 0 < len(words) <= BACKCHANNEL_WORDS_MAX and set(words) <= BACKCHANNELS
 

@@ -1,8 +1,7 @@
 """Runs the steps of many conversations on one thread, so that forward passes are shared.
 
-`Task(steps, due_s, engine)` runs a generator of `MiniCPMO45.engine.steps`. Cancelling the caller
-closes it before its next request is answered, and waits for that; a second cancellation does not.
-`InlineEngine` has the same methods without a thread, for scripts and tests.
+Cancelling the caller of a `Task` closes it before its next request is answered, and waits for that;
+a second cancellation does not.
 """
 
 from __future__ import annotations

@@ -32,22 +32,17 @@ JOIN_LIMIT_S: Final = 5.0  # a hanging model must not keep the program from endi
 GAUGE_S: Final = 0.25  # ours: interval between two readings of the gauge under load
 
 
+@dataclass(eq=False)
 class InlineEngine:
     """Runs calls and tasks on the calling thread, one at a time."""
 
     run_pass: RunPass  # answers the tasks' requests; an `Engine` gets it when a model is loaded
 
-    def __init__(self, run_pass: RunPass) -> None:
-        self.run_pass = run_pass
-
     async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
-        """Run `work` between two passes, even if the caller is cancelled.
+        """Run `work` between two passes, even if the caller is cancelled; raises what it raises.
 
-        Raises:
-            GenerationFailedError: The engine is overloaded, unless `is_bounded` is False, as for
-                work that releases resources.
-            ShuttingDownError: The engine was closed.
-            Exception: whatever `work` raises.
+        Raises `GenerationFailedError` if the engine is overloaded, unless `is_bounded` is False, as
+        for work that releases resources, and `ShuttingDownError` if it was closed.
         """
         return work()
 
@@ -59,9 +54,7 @@ class InlineEngine:
         self.run_pass([task])
         while not task.is_paused:
             self.run_pass([task])
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return task.paused
 
 
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -150,15 +143,11 @@ class Engine(InlineEngine):
             return "The engine does not answer."
         return None
 
-    # --- plain calls ---
-
     async def call(self, work: Callable[[], T], *, is_bounded: bool = True) -> T:
         if self.is_here:
             return work()
         done = self.submit(work, is_bounded=is_bounded)
         return await asyncio.shield(asyncio.wrap_future(done))
-
-    # --- steps ---
 
     def resume(self, task: Task[Any]) -> Future[None]:
         if self.is_here:

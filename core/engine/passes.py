@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from enum import Enum, auto
@@ -15,7 +15,6 @@ import torch
 from core.engine import WorkCancelledError
 from core.engine.scheduler import KINDS, Batch, Waiting, full_batch, joined, next_batch, size_of
 from core.errors import ShuttingDownError
-from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
@@ -123,15 +122,14 @@ class Task(AsyncIterator[Any], Generic[T]):
             request = resume(self._steps, answer)
         except StopIteration as end:
             self._pause(TaskState.RETURNED, end.value)
-            return None
         except Exception as error:
             self._pause(TaskState.FAILED, error)
-            return None
-        if isinstance(request, Emit):
+        else:
+            if not isinstance(request, Emit):
+                self.request, self.since_s = request, now_s
+                return request
             self._pause(TaskState.EMITTED, request.value)
-            return None
-        self.request, self.since_s = request, now_s
-        return request
+        return None
 
     def answer(self, answer: Any, rest: Request | None = None) -> None:
         """Answer the request or, with a `rest`, its first chunk; the steps raise an exception."""
@@ -220,22 +218,7 @@ def resume(steps: Steps[T], answer: Any) -> Request | Emit:
         return steps.send(answer)
 
 
-def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
-    """Run one conversation, yielding what it emits; a failed request is raised inside it."""
-    task = Task(steps)
-    try:
-        while not task.has_ended:
-            run_pass(executor, [task])
-            if task.state is TaskState.EMITTED:
-                yield task.take()
-        result: T = task.take()
-        return result
-    finally:
-        task.close()
-
-
 def run_alone(steps: Steps[T], executor: Answers) -> T:
-    """Run one conversation to its end, discarding emitted values."""
     return run_together(executor, [steps])[0]
 
 
@@ -253,14 +236,6 @@ def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
         _answers(executor, [request])[0] if _progress(request) == progress else failure
         for request, progress in zip(requests, before, strict=True)
     ]
-
-
-def free_share(executor: Executor) -> float:
-    """Free share of the memory for conversations; 0 if the device does not answer."""
-    try:
-        return executor.free_share
-    except RuntimeError:
-        return 0.0
 
 
 def _measured(task: Task[Any]) -> Waiting | None:

@@ -137,17 +137,13 @@ def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
     for index, each in same:
         if each.size > capacity:
             long.append((index, each))
-            continue
-        batch.append(Chunk(index, each.request))
-        capacity -= each.size
-    for index, each in long:
-        if capacity > 0:
-            batch.append(Chunk(index, *first_chunk(each.request, capacity)))
-            capacity -= min(capacity, each.size)
+        else:
+            batch.append(Chunk(index, each.request))
+            capacity -= each.size
+    if long and capacity > 0:
+        index, each = long[0]
+        batch.append(Chunk(index, *first_chunk(each.request, capacity)))
     return batch
-
-
-# --- chunks ---
 
 
 def size_of(request: Request) -> int:

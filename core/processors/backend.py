@@ -20,7 +20,7 @@ from PIL import Image
 from pydantic import Field, ValidationError
 
 from core.engine.engine import Engine
-from core.engine.passes import free_share, run_together
+from core.engine.passes import run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
@@ -116,11 +116,9 @@ TINY_NAME: Final = "Tiny random test model"
 class ModelCard(WireModel):
     """A checkpoint's description of itself."""
 
-    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS, description="Display name.")
-    kind: ModelKind | None = Field(None, description="Kind of model.")
-    try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences that it is known to answer."
-    )
+    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS)
+    kind: ModelKind | None = None
+    try_saying: tuple[Suggestion, ...] = Field((), max_length=SUGGESTIONS_MAX)
 
 
 def model_facts(model: UnifiedModel, folder: Path) -> ModelFacts:
@@ -169,6 +167,14 @@ def read_card(folder: Path) -> ModelCard:
         return ModelCard()
 
 
+def free_share(executor: Executor) -> float:
+    """Free share of the memory for conversations; 0 if the device does not answer."""
+    try:
+        return executor.free_share
+    except RuntimeError:
+        return 0.0
+
+
 # Shares of the total loading time.
 WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
@@ -179,22 +185,17 @@ Load = Callable[[Engine, Report], UnifiedProcessor]
 
 
 class RealBackend:
-    """Opens conversations with the real model.
-
-    Attributes:
-        unit_s_by_sessions: measured duration of a unit by number of concurrent sessions; empty
-            without a GPU, where a worker has one slot unless configured otherwise.
-    """
-
     own_transcriber: ClassVar[None] = None
+    _device: torch.device  # once it is loaded, as the next
+    _facts: ModelFacts
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         self.media = MediaProcesses(keeps_spare=True)
         self._load = load
+        # Empty without a GPU, where a worker has one slot unless configured otherwise.
         self.unit_s_by_sessions: dict[int, float] = {}
         self._warms_up = warms_up
         self._context: ViewContext | None = None
-        self._facts: ModelFacts | None = None
 
     @property
     def context(self) -> ViewContext:
@@ -206,7 +207,7 @@ class RealBackend:
     def context_tokens(self) -> int | None:
         if self._context is None:
             return None
-        return self._executor.llm_store.shape.max_position_embeddings
+        return self._context.model.executor.llm_store.shape.max_position_embeddings
 
     def count_tokens(self, text: str) -> int:
         return len(self.context.model.duplex.tokenizer.encode(text))
@@ -223,15 +224,16 @@ class RealBackend:
             report(stage, begin if share is None else share * WEIGHTS_SHARE)
 
         processor = self._load(engine, report_part)
-        self._context = processor.chat.context
-        self._facts = model_facts(self._context.model, processor.folder)
-        engine.watch(partial(free_share, self._executor))
+        self._context = context = processor.chat.context
+        executor = context.model.executor
+        self._device = executor.device
+        self._facts = model_facts(context.model, processor.folder)
+        engine.watch(partial(free_share, executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)
-            speak_once(self._context)
+            speak_once(context)
             if self._device.type == "cuda":
-                slots = self._executor.options.slots
-                self.unit_s_by_sessions = measure_units(self._context, slots)
+                self.unit_s_by_sessions = measure_units(context, executor.options.slots)
                 logger.info("unit durations, s by sessions: %s", self.unit_s_by_sessions)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
@@ -251,8 +253,7 @@ class RealBackend:
 
     def tidy(self) -> None:
         gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def check(self) -> None:
         """Run a small computation; raises `ModelError` if the device needs a new process."""
@@ -273,14 +274,4 @@ class RealBackend:
         gc.unfreeze()  # or libraries built with nanobind report leaks at exit
 
     def facts(self) -> ModelFacts:
-        if self._facts is None:
-            raise ModelError("The model is not loaded.")
         return self._facts
-
-    @property
-    def _executor(self) -> Executor:
-        return self.context.model.executor
-
-    @property
-    def _device(self) -> torch.device:
-        return self._executor.device

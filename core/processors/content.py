@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -15,11 +16,11 @@ from pydantic import BaseModel
 
 from core.audio import FloatArray, decode_voice, decode_wire_audio, read_audio
 from core.errors import BadConfigError
-from core.images import FRAME_LIMITS, decode_wire_picture
 from core.media import Media, MediaReader, read_media
 from core.schemas.common import (
     MS_PER_S,
     AudioContent,
+    Content,
     ContentItem,
     ImageContent,
     Role,
@@ -29,7 +30,9 @@ from core.schemas.common import (
 )
 from core.schemas.common import Message as WireMessage
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
+from core.schemas.streaming import StreamingConfig
 from core.video import VideoClip
+from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.processing.pictures import video_parts
 from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import Language, system_prompt
@@ -39,37 +42,25 @@ Item = Part | list[Part]
 """One content item; a video clip is the list of its parts."""
 
 
-def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) -> list[Item]:
-    """Decode content items in order.
-
-    Text is unchanged, audio becomes [T] float32 at 16 kHz, a picture RGB, a video the list of its
-    pictures and audio segments in time order.
-
-    Raises:
-        AudioError: audio cannot be used.
-        PictureError: a picture or a video cannot be used, or all are too large together.
-    """
-    media = _read_all(items, read)
-    return [_item(each, media) for each in items]
-
-
 def model_messages(
     messages: Sequence[WireMessage], read: MediaReader = read_media
 ) -> list[Message]:
-    """Decode the messages of one request; raises as `model_items`."""
-    items = [
-        item for each in messages if not isinstance(each.content, str) for item in each.content
-    ]
-    media = _read_all(items, read)
-    return [
-        Message(
-            each.role.value,
-            each.content
-            if isinstance(each.content, str)
-            else [_item(item, media) for item in each.content],
-        )
-        for each in messages
-    ]
+    """Decode the messages of one request.
+
+    Text is unchanged, audio becomes [T] float32 at 16 kHz, a picture RGB, a video the list of its
+    pictures and audio segments in time order. Raises `AudioError` or `PictureError` if a part
+    cannot be used, or all are too large together.
+    """
+    # Pictures and videos together, since they share one pixel budget.
+    contents = [each.content for each in messages if not isinstance(each.content, str)]
+    items = chain.from_iterable(contents)
+    found = [item for item in items if isinstance(item, ImageContent | VideoContent)]
+    media = iter(read(found) if found else ())
+
+    def decoded(content: Content) -> str | list[Item]:
+        return content if isinstance(content, str) else [_item(item, media) for item in content]
+
+    return [Message(each.role.value, decoded(each.content)) for each in messages]
 
 
 def with_voice_prompt(
@@ -90,31 +81,20 @@ def with_voice_prompt(
 
 def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | None:
     """Return a request's voice, [T] float32 at 16 kHz: its file, its samples, or the default."""
-    voice = default
-    if tts.ref_audio_path:
-        voice = read_voice(tts.ref_audio_path)
-    elif tts.ref_audio_data:
-        voice = decode_voice(tts.ref_audio_data)
+    sent = sent_voice(tts)
+    voice = default if sent is None else sent
     if voice is None or tts.ref_audio_max_ms is None:
         return voice
     return voice[: tts.ref_audio_max_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S]
 
 
+def sent_voice(config: TTSConfig | StreamingConfig) -> FloatArray | None:
+    path = config.ref_audio_path
+    return read_voice(path) if path else decode_voice(config.ref_audio_data)
+
+
 def read_voice(path: str | Path) -> FloatArray:
     return read_audio(path, max_duration_s=REFERENCE_MAX_S)
-
-
-def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
-    return [
-        decode_wire_picture(frame, allowed=FRAME_LIMITS) if isinstance(frame, str) else frame
-        for frame in frames
-    ]
-
-
-def _read_all(items: Sequence[ContentItem], read: MediaReader) -> Iterator[Media]:
-    """Decode all pictures and videos at once: they share one pixel budget."""
-    media = [item for item in items if isinstance(item, ImageContent | VideoContent)]
-    return iter(read(media) if media else ())
 
 
 def _item(item: ContentItem, media: Iterator[Media]) -> Item:
@@ -130,22 +110,17 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
         case VideoContent():
             clip = next(media)
             assert isinstance(clip, VideoClip)
-            duration_s = max(clip.duration_s, clip.times_s[-1])
-            return list(
-                video_parts(
-                    clip.frames,
-                    clip.times_s,
-                    clip.audio,
-                    duration_s,
-                    frames_per_piece=item.stack_frames,
-                )
+            sound, duration_s = clip.audio, max(clip.duration_s, clip.times_s[-1])
+            parts = video_parts(
+                clip.frames, clip.times_s, sound, duration_s, frames_per_piece=item.stack_frames
             )
+            return list(parts)
 
 
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 """Wire names that the model layer calls differently."""
 
-SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, SpeechSampling)
+SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, PrefillOptions, SpeechSampling)
 
 
 def override(base: SettingsT, config: BaseModel | None) -> SettingsT:

@@ -21,8 +21,9 @@ from PIL import Image
 from core.audio import FloatArray, read_audio, to_pcm
 from core.engine.engine import run_inline
 from core.errors import OmniError
+from core.images import FRAME_LIMITS, decode_wire_picture
 from core.modes import OnSound
-from core.processors.content import decode_frames, override, read_voice
+from core.processors.content import override, read_voice
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.common import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -44,12 +45,9 @@ from MiniCPMO45.modes.prompt_input import (
 )
 from MiniCPMO45.modes.speech import UnitSound
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
-from MiniCPMO45.settings import DuplexSettings
 
 LISTEN_MARKS = 1  # tokens besides text: the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
-
-Outcome = tuple[PrefillResult, UnitResult | None]
 
 
 class DuplexView(View, DuplexCapability):
@@ -57,15 +55,8 @@ class DuplexView(View, DuplexCapability):
         View.__init__(self, context)
         model = context.model.duplex
         DuplexCapability.__init__(
-            self,
-            model.config,
-            model.tokenizer,
-            model.policy,
-            defaults=model.defaults,
-            prompts=model.prompts,
+            self, model.config, model.tokenizer, model.policy, model.defaults, model.prompts
         )
-
-    # --- the conversation ---
 
     async def begin(
         self,
@@ -82,17 +73,13 @@ class DuplexView(View, DuplexCapability):
         The voice samples are [T] float32 at 16 kHz: `ref_audio` is part of the prompt, None for the
         default, and `tts_audio` is the voice of replies, None for `ref_audio`. `suffix_text`
         follows the sample in the prompt. `early_audio` passes the beginning of a unit's audio to
-        `on_sound` before its result.
-
-        Raises:
-            AudioError: a recording cannot serve as a voice.
+        `on_sound` before its result. Raises `AudioError` if a recording cannot serve as a voice.
         """
         context = self.context
         self._check_voices(ref_audio, tts_audio)
         prompted = context.default_voice if ref_audio is None else ref_audio
-        chosen = self.defaults if config is None else override(self.defaults, config)
-        settings = replace(chosen, early_audio=early_audio)
-        session = await self._start()
+        settings = replace(override(self.defaults, config), early_audio=early_audio)
+        session = await self.reset()
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
         spoken = prompted if tts_audio is None else tts_audio
@@ -125,19 +112,13 @@ class DuplexView(View, DuplexCapability):
     ) -> DuplexGenerateResult | None:
         """Feed one second of audio and let the model listen or speak; `finish_unit` must follow.
 
-        Args:
-            audio: [T] float32 at 16 kHz; one second is consumed, the rest is buffered.
-            frames: RGB pictures of this second, oldest first; or what `encode_ahead` returned for
-                them with the same slice limit.
-            max_slice_nums: most slices per picture; None takes the conversation's setting.
-            force_listen: listen in any case; a running turn is ended first.
-            force_speak: speak unless the model has to listen.
-            due_s: deadline of the unit, `time.monotonic`; None if it is not live.
-            on_sound: awaited with the beginning of the audio if `begin` requested early audio; the
-                result holds the rest.
-
-        Returns:
-            The model's action; None if there was too little audio for a unit.
+        Of the audio, [T] float32 at 16 kHz, one second is consumed and the rest is buffered; if
+        there is too little for a unit, the result is None. `frames` are the RGB pictures of this
+        second, oldest first, or what `encode_ahead` returned for them with the same slice limit,
+        which is by default the conversation's. `force_listen` listens in any case, and ends a
+        running turn first; `force_speak` speaks unless the model has to listen. `due_s` is the
+        deadline of a live unit, `time.monotonic`. `on_sound` is awaited with the beginning of the
+        audio if `begin` requested early audio; the result holds the rest.
 
         Raises:
             NotPreparedError: the conversation has not begun.
@@ -148,9 +129,15 @@ class DuplexView(View, DuplexCapability):
         session = self.session
         pictures = await self._sliced(frames, max_slice_nums)
         prepared = await self._prepared(session, audio)
-        steps = self._unit(session, prepared, pictures, force_listen, force_speak)
+
+        def steps() -> Steps[tuple[PrefillResult, UnitResult | None]]:
+            fed = yield from self.streaming_prefill(session, prepared, pictures)
+            if not fed.success:
+                return fed, None
+            return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
+
         with model_errors():
-            async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
+            async with aclosing(self.context.begin(steps(), due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
                         await on_sound(await self._wave(early))
@@ -179,12 +166,8 @@ class DuplexView(View, DuplexCapability):
         self.session.turn.force_next_listen = False
 
     @property
-    def settings(self) -> DuplexSettings:
-        return self.session.settings
-
-    @property
     def slice_limit(self) -> int:
-        return self.settings.max_slice_nums
+        return self.session.settings.max_slice_nums
 
     # --- the documented synchronous form ---
 
@@ -216,12 +199,15 @@ class DuplexView(View, DuplexCapability):
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
             audio = read_audio(audio_path)
-        frames = run_inline(self._sliced(decode_frames(frame_list or ()), max_slice_nums))
+        pictures = [
+            decode_wire_picture(each, allowed=FRAME_LIMITS) if isinstance(each, str) else each
+            for each in frame_list or ()
+        ]
+        frames = run_inline(self._sliced(pictures, max_slice_nums))
         steps = self.streaming_prefill(session, audio, frames)
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
-        """Let the model decide and speak in the prefilled unit."""
         return self._record(self.generate_unit(force_listen))
 
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
@@ -232,31 +218,12 @@ class DuplexView(View, DuplexCapability):
     def finalize(self) -> None:
         run_inline(self.finish_unit())
 
-    # --- helpers ---
-
-    def _unit(
-        self,
-        session: Session,
-        audio: UnitAudio | None,
-        pictures: Sequence[PreparedFrame],
-        force_listen: bool,
-        force_speak: bool,
-    ) -> Steps[Outcome]:
-        fed = yield from self.streaming_prefill(session, audio, pictures)
-        if not fed.success:
-            return fed, None
-        return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
-
     async def _prepared(self, session: Session, audio: FloatArray) -> UnitAudio | None:
         """Compute the log-mel on a thread, where that delays no other conversation."""
         if not len(audio):
             return None
-
-        def prepare() -> UnitAudio:
-            with model_errors():
-                return prepare_audio(session.audio_input, audio)
-
-        return await self.context.threads.run(prepare)
+        with model_errors():
+            return await self.context.threads.run(lambda: prepare_audio(session.audio_input, audio))
 
     async def _wave(self, sound: UnitSound) -> FloatArray:
         return await self.context.threads.run(lambda: sound.waveform)
@@ -269,18 +236,17 @@ class DuplexView(View, DuplexCapability):
         """Slice pictures on a thread, so that no other conversation is delayed."""
         if not frames:
             return []
-        limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
-        model = self.context.model
+        limit = self.slice_limit if max_slice_nums is None else max_slice_nums
+        executor = self.context.model.executor
 
         def slice_all() -> list[PreparedFrame]:
-            with model_errors():
-                pictures = slice_pictures(frames, limit, self.config.slice_config)
             return [
-                model.executor.prepare_slices(each) if isinstance(each, tuple) else each
-                for each in pictures
+                executor.prepare_slices(each) if isinstance(each, tuple) else each
+                for each in slice_pictures(frames, limit, self.config.slice_config)
             ]
 
-        return await self.context.threads.run(slice_all)
+        with model_errors():
+            return await self.context.threads.run(slice_all)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
         """Convert a result to the wire's; `fed` adds the costs of its input."""

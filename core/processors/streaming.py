@@ -12,70 +12,61 @@ In half duplex `begin` opens the conversation; then come `feed_segment` and `ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, decode_voice
+from core.audio import FloatArray
 from core.engine.engine import run_inline
-from core.modes import Threads
-from core.processors.content import Item, model_items, model_messages, override, read_voice
+from core.modes import Chunks, Threads
+from core.processors.content import Item, model_messages, override, sent_voice
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
 from core.schemas.common import ContentItem, Role
+from core.schemas.common import Message as WireMessage
 from core.schemas.half_duplex import HalfDuplexConfig
-from core.schemas.streaming import (
-    Generate,
-    RollbackResult,
-    StreamingChunk,
-    StreamingConfig,
-    StreamingRequest,
-)
-from MiniCPMO45.engine.session import SnapshotError
+from core.schemas.streaming import Generate, RollbackResult, StreamingChunk, StreamingRequest
+from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
-REPLY_FIELDS: Final = set(
-    "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
-    "reply_start".split()
-)
-"""Fields of a `Generate` that are model settings under the same name."""
-
 
 class StreamingView(TurnView):
     """Turns over a retained cache; the documented half-duplex view is the same class."""
 
-    # --- the conversation ---
-
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed the request's messages; return the text fed, with media as markers.
 
-        The request's settings are those of the reply that follows unless `reply` says otherwise.
-        Raises as `feed`.
+        Another session id than before begins a fresh conversation. The request's settings are those
+        of the reply that follows unless `reply` says otherwise. Raises `AudioError` if the voice
+        cannot be used, `BadPayloadError` if a part of a message cannot be, and `ContextFullError`
+        if the conversation is too long for the model.
         """
         threads = self.context.threads
-        messages = await threads.run(lambda: model_messages(request.messages, threads.read_media))
-        await self._session_for(request.session_id)
-        await self._use_voice_of(request.streaming)
-        speech = override(SpeechSampling(), request.streaming.tts_sampling)
-        self._drawing = override(GenerationSettings(speech=speech), request.generation)
-        options = PrefillOptions(
-            max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
-            omni_mode=request.omni_mode,
-            is_last_chunk=request.is_last_chunk,
-            enable_thinking=request.enable_thinking,
-            use_tts_template=request.use_tts_template,
-        )
-        return "".join(await self.feed(request.session_id, messages, options))
 
-    def reply(self, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
-        settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
-        return self.stream_reply(None, settings)
+        def decode() -> tuple[list[Message], FloatArray | None]:
+            messages = model_messages(request.messages, threads.read_media)
+            return messages, sent_voice(request.streaming)
+
+        messages, voice = await threads.run(decode)
+        await self._session_for(request.session_id)
+        self._check_voices(voice)
+        if voice is not None and self.context.model.can_speak:
+            await self.choose_voice(voice)
+        speech = override(SpeechSampling(), request.streaming.tts_sampling)
+        base = GenerationSettings(use_speech_template=request.use_tts_template, speech=speech)
+        self._drawing = override(override(base, request), request.generation)
+        slices = request.image.max_slice_nums or STREAMING_SLICES
+        options = override(PrefillOptions(max_slice_nums=slices), request)
+        return await self._feed(messages, options)
+
+    def reply(self, wanted: Generate) -> Chunks:
+        return self.stream_reply(None, override(self._drawing, wanted))
 
     def use_threads(self, threads: Threads) -> None:
         """Use these threads, and the default voice: one that was sent was another client's."""
@@ -84,13 +75,11 @@ class StreamingView(TurnView):
             run_inline(self.choose_voice(None))
 
     async def mark(self) -> None:
-        """Set the rollback point here, replacing an earlier one."""
         if self._session is None:
             await self.reset()
-        await self.context.engine.call(self.set_rollback_point)
+        await self.context.engine.call(self.session.take_snapshot)
 
     async def roll_back(self) -> None:
-        """Return to the rollback point; without one, begin afresh."""
         result = await self.context.engine.call(self.rollback)
         if not result.success and self._session is not None:
             await self.reset(self._session.id)
@@ -108,44 +97,36 @@ class StreamingView(TurnView):
 
         The system content is decoded, best as text, voice sample, text. `voice` is the voice of
         replies, [T] float32 at 16 kHz; None takes the first clip of that content, else the default.
-
-        Raises:
-            AudioError: the recording cannot serve as a voice.
-            BadPayloadError: a part of the content cannot be used.
+        Raises as `feed_request`.
         """
         chosen = config or HalfDuplexConfig()
         speaks = chosen.tts.enabled
         self._check_voices(voice)
         await self.reset()
-        sample = voice
-        if sample is None and not isinstance(system_content, str):
-            sample = next((part for part in system_content if isinstance(part, np.ndarray)), None)
+        clips = (part for part in system_content if isinstance(part, np.ndarray))
+        sample = next(clips, None) if voice is None else voice
         has_own_voice = speaks and sample is not None and self.context.model.can_speak
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
         self._drawing = override(base, chosen.generation)
-        options = PrefillOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
-        [prompt] = await self.feed(self.session.id, [Message(Role.SYSTEM.value, content)], options)
-        return prompt
+        return await self._feed([Message(Role.SYSTEM.value, content)])
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
-        return model_items(items, self.context.threads.read_media)
+        system = WireMessage(role=Role.SYSTEM, content=list(items))
+        [message] = model_messages([system], self.context.threads.read_media)
+        return list(message.content)
 
     async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
         """Feed a segment of speech, [T] float32 at 16 kHz, and RGB pictures as the user's turn.
 
-        Raises `NotPreparedError` before `begin`; else as `feed`.
+        Raises `NotPreparedError` before `begin`; else as `feed_request`.
         """
         content: list[Item] = [*frames, segment]
-        message = Message(Role.USER.value, content)
-        await self.feed(self.session.id, [message], self._options)
+        await self._feed([Message(Role.USER.value, content)])
 
-    def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the user's turn; `sets_rollback_point` replaces the rollback point."""
-        return self.stream_reply(
-            self.session.id, self._drawing, enable_speculative_snapshot=sets_rollback_point
-        )
+    def answer(self, *, sets_rollback_point: bool = True) -> Chunks:
+        return self.stream_reply(self.session.id, self._drawing, takes_snapshot=sets_rollback_point)
 
     # --- the documented synchronous form ---
 
@@ -161,7 +142,7 @@ class StreamingView(TurnView):
             session.take_snapshot()
         prompt = run_inline(self.feed_request(request))
         if not is_turn:
-            self.set_rollback_point()
+            session.take_snapshot()
         return prompt
 
     def generate(
@@ -182,24 +163,20 @@ class StreamingView(TurnView):
 
         A `length_penalty` above 1 makes replies longer.
         """
-        settings = self._settings(
-            generate_audio=generate_audio,
-            max_new_tokens=max_new_tokens,
-            do_sample=do_sample,
-            length_penalty=length_penalty,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            use_speech_template=use_tts_template,
-        )
-        return iterate_inline(
-            self.stream_reply(
-                session_id, settings, enable_speculative_snapshot=enable_speculative_snapshot
-            )
-        )
-
-    def set_rollback_point(self) -> None:
-        self.session.take_snapshot()
+        wanted: dict[str, Any] = {
+            "generate_audio": generate_audio,
+            "max_new_tokens": max_new_tokens,
+            "do_sample": do_sample,
+            "length_penalty": length_penalty,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "use_speech_template": use_tts_template,
+        }
+        given = {name: value for name, value in wanted.items() if value is not None}
+        settings = replace(self._drawing, **given)
+        stream = self.stream_reply(session_id, settings, takes_snapshot=enable_speculative_snapshot)
+        return iterate_inline(stream)
 
     def rollback(self) -> RollbackResult:
         """Return to the rollback point, which is used up."""
@@ -215,27 +192,28 @@ class StreamingView(TurnView):
         if self._session is not None:
             self._session.snapshot = None
 
-    # --- helpers ---
+    async def _session_for(self, session_id: str) -> Session:
+        if self._session is None or self._session.id != session_id:
+            await self.reset(session_id)
+        return self.session
 
-    def _settings(self, **wanted: Any) -> GenerationSettings:
-        """Return the reply's settings; None or an absent field takes the prefill's value."""
-        usual = replace(
-            self._drawing,
-            use_speech_template=self._options.use_tts_template,
-            enable_thinking=self._options.enable_thinking,
-        )
-        return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
+    async def _feed(
+        self, messages: Sequence[Message], options: PrefillOptions | None = None
+    ) -> str:
+        """Feed messages one by one after those in the cache; return the text fed.
 
-    async def _use_voice_of(self, config: StreamingConfig) -> None:
-        path, data = config.ref_audio_path, config.ref_audio_data
-        if not path and not data:
-            return
-        voice = await self.context.threads.run(
-            lambda: read_voice(path) if path else decode_voice(data)
-        )
-        self._check_voices(voice)
-        if self.context.model.can_speak:
-            await self.choose_voice(voice)
+        By default they are rendered for a reply as it is drawn. `options.is_last_chunk` applies to
+        the last message.
+        """
+        session, text = self.session, ""
+        session.stop.clear()
+        options = options or PrefillOptions(use_tts_template=self._drawing.use_speech_template)
+        for message in messages:
+            is_last = options.is_last_chunk and message is messages[-1]
+            chunk = replace(options, is_last_chunk=is_last)
+            steps = self.context.model.streaming.prefill(session, message, chunk)
+            text += await self.context.run(steps)
+        return text
 
 
 HalfDuplexView = StreamingView

@@ -9,14 +9,13 @@ async for chunk in view.reply(): ...
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
 from core.engine.engine import run_inline
 from core.errors import BadConfigError, OmniError, OutOfOrderError
-from core.modes import SESSION
+from core.modes import Chunks
 from core.processors.content import (
     model_messages,
     override,
@@ -44,17 +43,13 @@ class TurnView(View):
         super().__init__(context)
         self.reply_end: ReplyEnd | None = None  # outcome of the last reply
         self._voice: FloatArray | None = None
-        self._options = PrefillOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
-
-    # --- voice ---
 
     async def choose_voice(self, voice: FloatArray | None) -> None:
         """Choose the voice of replies, [T] float32 at 16 kHz, from 0.5 s; None is the default.
 
-        Raises:
-            AudioError: it cannot serve as a voice; the voice chosen before stays.
-            GenerationFailedError: the checkpoint has no vocoder.
+        Raises `AudioError` if it cannot serve as a voice, so that the voice chosen before stays,
+        and `GenerationFailedError` if the checkpoint has no vocoder.
         """
         if voice is not None:
             await self.context.run(_try_voice(voice))
@@ -69,55 +64,21 @@ class TurnView(View):
     def init_ref_audio_from_data(self, ref_audio: FloatArray) -> None:
         run_inline(self.choose_voice(ref_audio))
 
-    # --- input ---
-
-    async def reset(self, session_id: str = SESSION) -> None:
-        """Begin another conversation; the chosen voice stays."""
-        await self._start(session_id)
-
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
 
-    async def feed(
-        self, session_id: str, messages: Sequence[Message], options: PrefillOptions
-    ) -> list[str]:
-        """Feed messages one by one after those in the cache; return the text fed for each.
-
-        Another `session_id` than before begins a fresh conversation. Audio is [T] float32 at 16
-        kHz, pictures RGB; `options.is_last_chunk` applies to the last message.
-
-        Raises:
-            BadPayloadError: a part of the message cannot be used.
-            ContextFullError: the conversation is too long for the model.
-        """
-        session = await self._session_for(session_id)
-        self._options = options
-        prompts = []
-        for number, message in enumerate(messages, start=1):
-            is_last = options.is_last_chunk and number == len(messages)
-            chunk = replace(options, is_last_chunk=is_last)
-            steps = self.context.model.streaming.prefill(session, message, chunk)
-            prompts.append(await self.context.run(steps))
-        return prompts
-
-    # --- replies ---
-
     async def stream_reply(
-        self,
-        session_id: str | None,
-        settings: GenerationSettings,
-        *,
-        enable_speculative_snapshot: bool = False,
-    ) -> AsyncGenerator[StreamingChunk, None]:
+        self, session_id: str | None, settings: GenerationSettings, *, takes_snapshot: bool = False
+    ) -> Chunks:
         """Stream the reply to what was fed; the last chunk is final and empty.
 
         `stop` ends it soon, and so does closing the stream. `reply_end` describes it afterwards.
-        `enable_speculative_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing
-        was fed into this session, or into any if `session_id` is None.
+        `takes_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing was fed into
+        this session, or into any if `session_id` is None.
         """
         session, before = self._expect(session_id), self.kv_cache_length
         await self._open_voice(session, self._voice, settings)
-        if enable_speculative_snapshot:
+        if takes_snapshot:
             session.take_snapshot()
         stream = self.context.begin(self.context.model.streaming.generate(session, settings))
         index, last_s = 0, time.perf_counter()
@@ -151,12 +112,6 @@ class TurnView(View):
         spent_ms = (time.perf_counter() - ended_s) * MS_PER_S
         yield StreamingChunk(chunk_index=index, is_final=True, duration_ms=spent_ms)
 
-    async def _session_for(self, session_id: str) -> Session:
-        if self._session is None or self._session.id != session_id:
-            await self.reset(session_id)
-        self.session.stop.clear()
-        return self.session
-
     def _expect(self, session_id: str | None) -> Session:
         if self._session is None or session_id not in (None, self._session.id):
             raise OutOfOrderError("Nothing was prefilled for this session.")
@@ -189,13 +144,11 @@ Question = tuple[list[Message], PrefillOptions, GenerationSettings, FloatArray |
 class ChatView(TurnView):
     """One-shot chat: each request brings its whole history."""
 
-    # --- the conversation ---
-
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
         messages, options, settings, voice = await self._decode(request)
-        session = await self._start()
+        session = await self.reset()
         try:
             await self._open_voice(session, voice, settings)
             steps = self.context.model.streaming.reply(session, messages, settings, options)
@@ -205,13 +158,11 @@ class ChatView(TurnView):
         return await self.context.threads.run(lambda: _response(request, reply, started_s))
 
     async def feed_request(self, request: ChatRequest) -> str:
-        """Feed a request's whole history into a fresh session; return the text fed.
+        """Feed a request's whole history into a fresh session; return the text, with media markers.
 
-        Media are markers in it. A spoken reply gets the voice prompt.
-
-        Raises:
-            ContextFullError: the history is longer than `max_inp_length`; nothing was run.
-            BadPayloadError: a part of a message cannot be used.
+        A spoken reply gets the voice prompt. Raises `ContextFullError`, before anything is run, if
+        the history is longer than `max_inp_length`, and `BadPayloadError` if a part of a message
+        cannot be used.
         """
         model = self.context.model
         messages, options, settings, voice = await self._decode(request)
@@ -222,11 +173,10 @@ class ChatView(TurnView):
             await self.choose_voice(voice)
         await self.reset()
         self._drawing = settings
-        return await self.context.run(
-            model.streaming.prefill_history(self.session, messages, options)
-        )
+        steps = model.streaming.prefill_history(self.session, messages, options)
+        return await self.context.run(steps)
 
-    def reply(self, *, in_pieces: bool = True) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, *, in_pieces: bool = True) -> Chunks:
         return self.stream_reply(None, self._drawing) if in_pieces else self._whole()
 
     def chat(self, request: ChatRequest) -> ChatResponse:
@@ -238,9 +188,7 @@ class ChatView(TurnView):
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
 
-    # --- helpers ---
-
-    async def _whole(self) -> AsyncGenerator[StreamingChunk, None]:
+    async def _whole(self) -> Chunks:
         session, settings = self._expect(None), self._drawing
         await self._open_voice(session, self._voice, settings)
         steps = self.context.model.streaming.reply_over_cache(session, settings)
@@ -257,20 +205,13 @@ class ChatView(TurnView):
     async def _decode(self, request: ChatRequest) -> Question:
         speaks = request.tts.enabled
         base = GenerationSettings(
-            enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,
             generate_audio=speaks,
-            reply_start=request.reply_start,
             speech=override(SpeechSampling(), request.tts.sampling),
         )
         self._seed = request.seed
-        settings = override(base, request.generation)
-        slices = self.context.model.processor.image_processor.max_slice_nums
-        options = PrefillOptions(
-            max_slice_nums=request.image.max_slice_nums or slices,
-            omni_mode=request.omni_mode,
-            use_image_id=request.image.use_image_id,
-        )
+        settings = override(override(base, request), request.generation)
+        options = override(PrefillOptions(omni_mode=request.omni_mode), request.image)
         context, threads = self.context, self.context.threads
 
         def decode() -> Question:
@@ -285,6 +226,7 @@ class ChatView(TurnView):
 def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> ChatResponse:
     """Write the speech to the file that the request names, and return the response."""
     wave, path = reply.waveform, request.tts.output_path or None
+    fed, drawn = reply.prompt_tokens, len(reply.ids)
     if path and wave is not None:
         try:
             write_wav(Path(path), wave, OUTPUT_SAMPLE_RATE_HZ)
@@ -295,12 +237,8 @@ def _response(request: ChatRequest, reply: ReplyResult, started_s: float) -> Cha
         text=reply.text,
         audio_path=None if wave is None else path,
         audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
-        tokens_generated=len(reply.ids),
+        tokens_generated=drawn,
         duration_ms=spent_ms,
         prompt=reply.prompt if request.return_prompt else None,
-        token_stats=TokenStats(
-            input_tokens=reply.prompt_tokens,
-            generated_tokens=len(reply.ids),
-            total_tokens=reply.prompt_tokens + len(reply.ids),
-        ),
+        token_stats=TokenStats(input_tokens=fed, generated_tokens=drawn, total_tokens=fed + drawn),
     )

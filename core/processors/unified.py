@@ -1,7 +1,4 @@
-"""`UnifiedProcessor`: a loaded model with one view per mode.
-
-Choosing a mode selects a view; all state is in the views' sessions.
-"""
+"""`UnifiedProcessor`: a loaded model with one view per mode."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Final, Literal, TypeVar
 import torch
 
 from core.audio import FloatArray
-from core.capabilities import CAPABILITIES, ProcessorCapabilities, ProcessorMode
 from core.engine.engine import Engine, InlineEngine
 from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
@@ -36,20 +32,11 @@ WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-VIEWS: Final[dict[ProcessorMode, type[View]]] = {
-    ProcessorMode.CHAT: ChatView,
-    ProcessorMode.HALF_DUPLEX: StreamingView,
-    ProcessorMode.DUPLEX: DuplexView,
-}
-
 ViewT = TypeVar("ViewT", bound=View)
 
 
 class UnifiedProcessor:
-    """A loaded model with one view per mode; streaming and half duplex share one.
-
-    `folder` is that of the checkpoint, `mode` the one chosen last.
-    """
+    """A loaded model with one view per mode; streaming and half duplex share one."""
 
     def __init__(
         self,
@@ -70,30 +57,22 @@ class UnifiedProcessor:
         engine: Engine | None = None,
         on_progress: Report | None = None,
     ) -> None:
-        """Load a checkpoint.
+        """Load a checkpoint, a folder or a hub id, to a device.
 
-        Args:
-            model_path: checkpoint folder or hub id.
-            pt_path: weights applied over the checkpoint's.
-            device: where the model runs.
-            ref_audio_path: default voice; None takes the checkpoint's own.
-            duplex_config: default settings of duplex conversations.
-            window: when old units and rounds leave the cache.
-            seed: of every session's draws; None takes a fresh seed for each.
-            dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
-            weights: quantization of the language model; "bf16" keeps its dtype.
-            show_progress: draw progress bars while loading.
-            slots: concurrent conversations for which a GPU reserves memory.
-            cache: format of the language model's keys and values; see `CacheKind`.
-            tokens_each: average length of a conversation.
-            engine: runs the views' steps; None runs them on the calling thread.
-            on_progress: called with the stage of loading and the share done, 0 to 1, or None.
+        `pt_path` holds weights applied over the checkpoint's, and `ref_audio_path` the default
+        voice, by default the checkpoint's own. Conversations in duplex have the settings of
+        `duplex_config` unless they bring theirs, and `window` says when old units and rounds leave
+        the cache. Without a `seed` each session takes a fresh one. `dtype` is that of the model,
+        by default bfloat16 on a GPU and float32 on a CPU, and `weights` the quantization of the
+        language model; "bf16" keeps its dtype. `cache` is as `CacheKind`. A GPU reserves memory for
+        `slots` concurrent conversations of `tokens_each` on average. `engine` runs the views'
+        steps, by default the calling thread. `on_progress` is called with the stage of loading and
+        the share done, 0 to 1, or None.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
         """
-        self.mode = ProcessorMode.CHAT
         defaults = DuplexSettings(window=window or WindowSettings())
         options = LoadOptions(
             *_usable(device, dtype),
@@ -106,17 +85,21 @@ class UnifiedProcessor:
             tokens_each=tokens_each,
             on_progress=on_progress,
         )
-        self.folder, model, voice = _load(model_path, options, ref_audio_path)
-        context = ViewContext(model, _prepared(engine, model), voice, seed)
-        self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
+        options.report("reading the checkpoint")
+        with model_errors():
+            self.folder = find_checkpoint(model_path)
+            voice = _default_voice(self.folder, ref_audio_path)
+            model = UnifiedModel.from_checkpoint(self.folder, options)
+        run = partial(run_pass, model.executor)
+        runner: InlineEngine = engine or InlineEngine(run)
+        runner.run_pass = run
+        context = ViewContext(model, runner, voice, seed)
+        kinds: tuple[type[View], ...] = ChatView, StreamingView, DuplexView
+        self._views = {kind: kind(context) for kind in kinds}
 
     @property
     def model(self) -> UnifiedModel:
         return self.chat.context.model
-
-    @property
-    def capabilities(self) -> ProcessorCapabilities:
-        return CAPABILITIES[self.mode]
 
     @property
     def chat(self) -> ChatView:
@@ -132,62 +115,26 @@ class UnifiedProcessor:
     def duplex(self) -> DuplexView:
         return self._view(DuplexView)
 
-    @property
-    def kv_cache_length(self) -> int:
-        return self._view(VIEWS[self.mode]).kv_cache_length if self._views else 0
-
     def set_chat_mode(self) -> ChatView:
-        self.mode = ProcessorMode.CHAT
         return self.chat
 
     def set_half_duplex_mode(self) -> StreamingView:
-        self.mode = ProcessorMode.HALF_DUPLEX
         return self.half_duplex
 
     def set_duplex_mode(self) -> DuplexView:
-        self.mode = ProcessorMode.DUPLEX
         return self.duplex
-
-    def is_ready(self) -> bool:
-        return bool(self._views)
 
     def release(self) -> None:
         """Free every conversation and the model; harmless when called again."""
-        if not self._views:
-            return
-        is_on_gpu = self.model.executor.device.type == "cuda"
         while self._views:
-            _, view = self._views.popitem()
-            view.cleanup()
-        del view
-        if is_on_gpu:
-            torch.cuda.empty_cache()
+            self._views.popitem()[1].cleanup()
+        torch.cuda.empty_cache()
 
     def _view(self, kind: type[ViewT]) -> ViewT:
         view = self._views.get(kind)
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
-
-
-def _load(
-    source: str | Path, options: LoadOptions, voice_path: str | Path | None
-) -> tuple[Path, UnifiedModel, FloatArray | None]:
-    """Return the checkpoint's folder, the model and the default voice, which is read first."""
-    options.report("reading the checkpoint")
-    with model_errors():
-        folder = find_checkpoint(source)
-        voice = _default_voice(folder, voice_path)
-        return folder, UnifiedModel.from_checkpoint(folder, options), voice
-
-
-def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
-    """Let an engine, or the calling thread, run the model's passes."""
-    run = partial(run_pass, model.executor)
-    if engine is None:
-        return InlineEngine(run)
-    engine.run_pass = run
-    return engine
 
 
 def _usable(name: str, dtype: DtypeName | None) -> tuple[torch.device, torch.dtype]:

@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-import numpy as np
-
 from core import errors
-from core.audio import FloatArray
+from core.audio import FloatArray, is_same_voice
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import Task
 from core.errors import OmniError
@@ -58,7 +56,6 @@ def translate(error: Exception) -> OmniError:
 
 @contextmanager
 def model_errors() -> Iterator[None]:
-    """Convert errors of the model layer to the project's."""
     try:
         yield
     except tuple(kind for kind, _ in TRANSLATIONS) as error:
@@ -66,8 +63,6 @@ def model_errors() -> Iterator[None]:
 
 
 T = TypeVar("T")
-
-SAME_VOICE_TOLERANCE = 1e-3  # ours: voice samples that differ by less are the same
 
 
 class CallingThread:
@@ -146,7 +141,8 @@ class View:
         notices, self._notices = self._notices, []
         return notices
 
-    async def _start(self, session_id: str = SESSION) -> Session:
+    async def reset(self, session_id: str = SESSION) -> Session:
+        """Begin another conversation, freeing the one before; a chosen voice stays."""
         return await self.context.engine.call(lambda: self._reopen(session_id))
 
     def _reopen(self, session_id: str) -> Session:
@@ -161,11 +157,11 @@ class View:
     def _check_voices(self, *voices: FloatArray | None) -> None:
         """Note once per conversation that a caller's voice is not or only partly used."""
         own, library = self.context.default_voice, self.context.model.executor.voices
-        given = [voice for voice in voices if voice is not None and not _is_same(voice, own)]
+        given = [voice for voice in voices if voice is not None and not is_same_voice(voice, own)]
         if self._has_checked_voice or not given or library is None:
             return
         longest_s = max(len(voice) for voice in given) / INPUT_SAMPLE_RATE_HZ
-        problem: OmniError | None = None
+        problem: OmniError
         if library.has_one_voice:
             problem = errors.OneVoiceError()
         elif longest_s > MAX_VOICE_S:
@@ -173,9 +169,10 @@ class View:
                 f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
                 f"{MAX_VOICE_S:.2f} s."
             )
-        if problem is not None:
-            self._has_checked_voice = True
-            self._notices.append(problem)
+        else:
+            return
+        self._has_checked_voice = True
+        self._notices.append(problem)
 
 
 def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
@@ -188,11 +185,3 @@ def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
                 return
     finally:
         run_inline(stream.aclose())
-
-
-def _is_same(voice: FloatArray, own: FloatArray | None) -> bool:
-    return (
-        own is not None
-        and voice.shape == own.shape
-        and np.allclose(voice, own, atol=SAME_VOICE_TOLERANCE)
-    )

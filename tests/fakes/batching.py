@@ -1,12 +1,38 @@
-"""A driver for many conversations: one pending request of each is answered in one call."""
+"""Drivers of conversations without an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
 
-from core.engine.passes import resume
+from core.engine.passes import Task, TaskState, resume, run_pass
 from MiniCPMO45.engine.steps import Answers, Emit, Request, Steps
+
+T = TypeVar("T")
+
+
+def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
+    """Run one conversation, yielding what it emits; a failed request is raised inside it."""
+    task = Task(steps)
+    try:
+        while not task.has_ended:
+            run_pass(executor, [task])
+            if task.state is TaskState.EMITTED:
+                yield task.take()
+        result: T = task.take()
+        return result
+    finally:
+        task.close()
+
+
+def collect(steps: Steps[T], executor: Answers) -> tuple[list[Any], T]:
+    """Run one conversation to its end; return what it emits, and its result."""
+    stream, emitted = stream_alone(steps, executor), []
+    while True:
+        try:
+            emitted.append(next(stream))
+        except StopIteration as end:
+            return emitted, end.value
 
 
 def run_together(steps: Sequence[Steps[Any]], executor: Answers) -> list[Any]:

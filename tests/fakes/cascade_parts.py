@@ -13,12 +13,7 @@ from core.audio import FloatArray
 from core.cascade.language import ChatEndpoint, Line, Sampling
 from core.cascade.parts import Parts
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from core.transcription import (
-    DEFAULT_OPTIONS,
-    TranscriberKind,
-    Transcript,
-    TranscriptionOptions,
-)
+from core.transcription import DEFAULT_OPTIONS, TranscriberKind, Transcript, TranscriptionOptions
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
 
 BEGAN = datetime(2026, 5, 4, 9, 7, tzinfo=UTC)

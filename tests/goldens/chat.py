@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import ReplyPolicy
 from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.speech import ReplyChunk
@@ -19,6 +19,7 @@ from MiniCPMO45.modes.streaming import GROUP_TOKENS
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part
 from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from tests.fakes.batching import collect
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
@@ -137,13 +138,7 @@ class _Replay:
             generate_audio=self.has_speech,
             speech=SpeechSampling(max_codes_per_chunk=MOST_CODES, is_greedy=True),
         )
-        stream = stream_alone(self.chat.generate(self.session, settings), self.parts.executor)
-        chunks = []
-        while True:
-            try:
-                chunks.append(next(stream))
-            except StopIteration as end:
-                return chunks, end.value
+        return collect(self.chat.generate(self.session, settings), self.parts.executor)
 
     def _compare_hidden(self, number: int, turn: dict[str, Any], calls: list[Tensor]) -> None:
         """The prefix is the first call; each later call fed one token."""

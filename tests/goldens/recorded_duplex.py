@@ -89,9 +89,9 @@ class RecordedDuplex(DuplexCapability):
         for _ in range(units_to_drop(session.window, self.window)):
             yield from self._carry_one(session)
 
-    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int) -> bool:
         has_ended, draft.end_of_turn = draft.end_of_turn, False
-        ends = super()._ends_unit(session, draft, token, step)
+        ends = super()._ends_unit(session, draft, token)
         draft.end_of_turn = has_ended and not draft.is_listen
         return ends
 

@@ -28,10 +28,7 @@ SILENCE = 24_000
 AUDIO = [EMBEDDING] * ROWS_PER_SECOND
 SLICE = [EMBEDDING] * ROWS_PER_SLICE
 SETTINGS = DuplexSettings(
-    decode_mode="greedy",
-    force_listen_count=0,
-    text_repetition_penalty=1.0,
-    length_penalty=1.0,
+    decode_mode="greedy", force_listen_count=0, text_repetition_penalty=1.0, length_penalty=1.0
 )
 
 

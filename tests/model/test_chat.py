@@ -206,8 +206,7 @@ def test_speech_starts_after_the_last_marker(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [replace(SPOKEN, generate_audio=False), replace(SPOKEN, use_speech_template=False)],
+    "settings", [replace(SPOKEN, generate_audio=False), replace(SPOKEN, use_speech_template=False)]
 )
 def test_speech_is_optional(toy: Toy, settings: GenerationSettings) -> None:
     talk = ScriptedTurns(toy, has_voice=True)

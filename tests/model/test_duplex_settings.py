@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from core.engine.passes import resume
 from MiniCPMO45.engine.steps import DrawCodes, Emit, LlmForward, Vocode
+from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.processing.prompts import CONTEXT_MARKER
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from tests.fakes.scripted import CODE_COUNT, cached_labels
+from tests.fakes.scripted import cached_labels
 from tests.model.scripted_duplex import SECOND, SETTINGS, SILENCE, Bench
 from tests.model.toy import Toy
 
@@ -62,29 +62,6 @@ def test_audio_is_silence_without_a_voice(toy: Toy) -> None:
     assert bench.executor.of_kind(DrawCodes) == []
 
 
-def test_terminators_are_fed(toy: Toy) -> None:
-    bench = Bench(toy)
-    tokens = bench.tokens
-    for decisions in ((tokens.listen,), (tokens.speak, bench.a, tokens.chunk_eos)):
-        bench.unit(*decisions)
-        assert bench.cached[-2:] == [decisions[-1], tokens.unit_end]
-    assert bench.session.window.tokens == bench.session.cached_tokens
-
-
-def test_speech_code_filter_is_optional(toy: Toy) -> None:
-    """Of five likely codes, a filter leaves three."""
-    chosen = replace(SETTINGS, decode_mode="sampling", tts_top_k=3, tts_repetition_penalty=1.0)
-    bench = Bench(toy, chosen)
-    row = torch.full((CODE_COUNT,), -30.0)
-    row[:5] = torch.tensor([2.0, 1.9, 1.8, 1.7, 1.6])
-    tokens = bench.tokens
-    bench.executor.codes = [row] * 26
-    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
-    drawn = cached_labels(bench.session.speech.kv)[2:]
-    assert len(drawn) == 25
-    assert set(drawn) == set(range(3))
-
-
 def test_history_is_cleared_at_the_turn_end(bench: Bench, tokens: SpecialTokens) -> None:
     """D25."""
     history = bench.session.sampler.history
@@ -102,17 +79,6 @@ def test_window_text_excludes_control_tokens(bench: Bench, tokens: SpecialTokens
     units = bench.session.window.units
     assert [unit.text_ids for unit in units] == [(), (bench.a,), (bench.b,)]
     assert [unit.index for unit in units] == [0, 1, 2]
-
-
-def test_listening_right_after_the_turn_end_still_speaks_the_tail(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
-    """D21."""
-    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
-    result = bench.unit(tokens.speak, bench.b, tokens.turn_eos, tokens.listen)
-    assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, True, 25)
-    assert bench.session.window.units[-1].text_ids == (bench.b,)
-    assert bench.session.speech.kv.length == 0
 
 
 def test_context_window_carries_the_spoken_text(toy: Toy) -> None:
@@ -155,17 +121,24 @@ def test_a_stopped_session_does_nothing(bench: Bench, tokens: SpecialTokens) -> 
     assert bench.session.kv.length == length
 
 
-def test_stopped_unit_can_be_finalized(bench: Bench, tokens: SpecialTokens) -> None:
-    bench.prefill(tokens.speak, bench.a, bench.b)
-    bench.executor.requests.clear()
+def generate_until(bench: Bench, kind: type) -> UnitResult:
+    """Generate a unit whose session is stopped once a request of this kind is answered."""
     steps, answer = bench.duplex.streaming_generate(bench.session), None
     with pytest.raises(StopIteration) as end:
         while True:
             request = resume(steps, answer)
             assert not isinstance(request, Emit)
             [answer] = bench.executor.answer([request])
-            bench.session.stop.set()
-    result = end.value.value
+            if isinstance(request, kind):
+                bench.session.stop.set()
+    result: UnitResult = end.value.value
+    return result
+
+
+def test_stopped_unit_can_be_finalized(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.prefill(tokens.speak, bench.a, bench.b)
+    bench.executor.requests.clear()
+    result = generate_until(bench, object)
     assert len(bench.executor.of_kind(LlmForward)) == 1, "noticed between two passes"
     assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, False, 0)
     assert np.array_equal(result.audio_waveform, np.zeros(SILENCE, np.float32))
@@ -176,17 +149,10 @@ def test_stopped_unit_can_be_finalized(bench: Bench, tokens: SpecialTokens) -> N
 
 def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialTokens) -> None:
     bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
-    steps, answer = bench.duplex.streaming_generate(bench.session), None
-    with pytest.raises(StopIteration) as end:
-        while True:
-            request = resume(steps, answer)
-            assert not isinstance(request, Emit)
-            [answer] = bench.executor.answer([request])
-            if isinstance(request, DrawCodes):
-                bench.session.stop.set()
+    result = generate_until(bench, DrawCodes)
     assert len(bench.executor.of_kind(DrawCodes)) == 1
     assert bench.executor.of_kind(Vocode) == []
-    assert not end.value.value.audio_waveform.any()
+    assert not result.audio_waveform.any()
 
 
 def test_closed_session_holds_no_memory(bench: Bench, tokens: SpecialTokens) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 
 import numpy as np
@@ -97,11 +99,12 @@ def test_a_text_only_conversation_has_no_sound(view: DuplexView) -> None:
 def test_settings_belong_to_the_conversation(processor: UnifiedProcessor) -> None:
     view = processor.duplex
     view.prepare(config=DuplexConfig(force_listen_count=9, temperature=0.1))
-    assert view.settings.force_listen_count == 9
+    assert view.session.settings.force_listen_count == 9
     view.prepare(config=DuplexConfig(temperature=0.2))
-    assert (view.settings.force_listen_count, view.settings.temperature) == (3, 0.2)
+    settings = view.session.settings
+    assert (settings.force_listen_count, settings.temperature) == (3, 0.2)
     view.prepare()
-    assert view.settings == processor.model.duplex.defaults
+    assert view.session.settings == processor.model.duplex.defaults
 
 
 def test_a_break_makes_the_next_unit_listen(view: DuplexView) -> None:
@@ -138,6 +141,12 @@ def test_pictures_come_decoded_or_not(view: DuplexView) -> None:
     view.finalize()
     with pytest.raises(PictureError):
         view.prefill(SECOND, frame_list=["?"])
+    out = io.BytesIO()
+    picture(3).save(out, "PNG")
+    wire = base64.b64encode(out.getvalue()).decode()
+    assert view.prefill(SECOND, [wire, picture(1)]).vision_slices == 2
+    view.generate()
+    view.finalize()
     alone = view.prefill(frame_list=[Image.new("RGB", (40, 40))])
     assert alone.success
 

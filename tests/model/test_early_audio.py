@@ -12,31 +12,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import UnitDraft
-from MiniCPMO45.engine.steps import Answers, DrawCodes, Request, Steps, Vocode
+from MiniCPMO45.engine.steps import DrawCodes, Request, Vocode
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.speech import Stopwatch, UnitSound, UnitSpeech, speak_unit
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.modes.speech import UnitSound
+from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder import finish_unit
+from tests.fakes.batching import collect, stream_alone
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
-from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE, wave_of
+from tests.model.test_speech import PER_CODE, SECOND, SILENCE, speak
 from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech
 
 EARLY = 5  # codes of the first part; with the look-ahead the eight of the vocoder's smallest call
-EARLY_SETTINGS = DuplexSettings(early_audio=True)
-
-
-def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[UnitSound], Any]:
-    stream, parts = stream_alone(steps, executor), []
-    while True:
-        try:
-            parts.append(next(stream))
-        except StopIteration as end:
-            return parts, end.value
+EARLY_SETTINGS = DuplexSettings(early_audio=True, decode_mode=GREEDY)
 
 
 class Speaker:
@@ -46,20 +37,20 @@ class Speaker:
         self.executor = ScriptedExecutor(1)
         self.session = self.executor.open_session()
         self.session.speech.vocoder = ToneVoice()
-        self.session.settings = DuplexSettings(early_audio=is_early)
+        self.session.settings = DuplexSettings(early_audio=is_early, decode_mode=GREEDY)
 
     def speak(
         self, n_codes: int | None = None, *, is_turn_end: bool = False
-    ) -> tuple[list[UnitSound], UnitSpeech]:
-        """Speak one unit; `n_codes` then the end, or as many as are wanted."""
+    ) -> tuple[list[UnitSound], tuple[np.ndarray, int]]:
+        """Speak one unit; `n_codes` then the end, or as many as are wanted.
+
+        Returns the early parts; the other samples; and the number of codes.
+        """
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
         draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)], end_of_turn=is_turn_end)
-        steps = speak_unit(
-            self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
-        )
-        spoken = _collect(steps, self.executor)
+        spoken = collect(speak(self.session, draft), self.executor)
         self.executor.codes = []
         return spoken
 
@@ -84,8 +75,7 @@ def test_early_audio_is_optional() -> None:
 def test_first_part_within_a_turn_has_five_codes() -> None:
     speaker = Speaker()
     speaker.speak()
-    parts, speech = speaker.speak()
-    [part] = parts
+    [part], (wave, n_codes) = speaker.speak()
     assert [type(each) for each in speaker.executor.requests] == [
         DrawCodes,
         Vocode,
@@ -94,17 +84,17 @@ def test_first_part_within_a_turn_has_five_codes() -> None:
     ]
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [EARLY, 26 - EARLY]
     assert speaker.calls == [8, 23]
-    assert (len(part.waveform), len(wave_of(speech))) == (4_800, 19_200)
-    assert (speech.n_codes, part.n_samples) == (25, 4_800)
+    assert (len(part.waveform), len(wave)) == (4_800, 19_200)
+    assert (n_codes, part.n_samples) == (25, 4_800)
 
 
 def test_first_unit_draws_all_codes_before_its_early_part() -> None:
     speaker = Speaker()
-    [part], speech = speaker.speak(20)
+    [part], (wave, _) = speaker.speak(20)
     assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [26]
     assert speaker.calls == [8, 18]
-    assert len(wave_of(speech)) == (20 - EARLY) * PER_CODE
-    assert len(part.waveform) == SECOND - len(wave_of(speech))
+    assert len(wave) == (20 - EARLY) * PER_CODE
+    assert len(part.waveform) == SECOND - len(wave)
     lead = 5 * PER_CODE
     assert not part.waveform[:lead].any()
     assert part.waveform[lead:].all()
@@ -119,9 +109,9 @@ def test_last_unit_has_an_early_part() -> None:
     for n_codes in (5, 6, 25):
         speaker = Speaker()
         speaker.speak()
-        [part], speech = speaker.speak(n_codes, is_turn_end=True)
+        [part], (_, drawn) = speaker.speak(n_codes, is_turn_end=True)
         assert len(part.waveform) == EARLY * PER_CODE
-        assert speech.n_codes == n_codes
+        assert drawn == n_codes
 
 
 @given(
@@ -134,12 +124,12 @@ def test_early_audio_preserves_length_and_codes(
     early, whole = Speaker(), Speaker(is_early=False)
     plan = [] if only else [(first, False), *[(None, False)] * inner]
     for n_codes, is_turn_end in [*plan, (last, True)]:
-        parts, speech = early.speak(n_codes, is_turn_end=is_turn_end)
-        _, expected = whole.speak(n_codes, is_turn_end=is_turn_end)
-        sound = joined(parts, wave_of(speech))
+        parts, (wave, drawn) = early.speak(n_codes, is_turn_end=is_turn_end)
+        _, (expected, drawn_at_once) = whole.speak(n_codes, is_turn_end=is_turn_end)
+        sound = joined(parts, wave)
         assert all(part.n_samples == len(part.waveform) for part in parts)
-        np.testing.assert_array_equal(sound, wave_of(expected))
-        assert speech.n_codes == expected.n_codes
+        np.testing.assert_array_equal(sound, expected)
+        assert drawn == drawn_at_once
         assert cached_labels(early.session.speech.kv) == cached_labels(whole.session.speech.kv)
         assert early.session.speech.buffer == whole.session.speech.buffer
 
@@ -149,46 +139,41 @@ def test_unit_with_pending_codes_is_not_split() -> None:
     speaker = Speaker()
     speaker.speak(4)
     for _ in range(2):
-        parts, speech = speaker.speak()
+        parts, (wave, _) = speaker.speak()
         assert parts == []
-        assert len(wave_of(speech)) == SECOND
+        assert len(wave) == SECOND
 
 
 def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
     draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)])
-    steps = speak_unit(
-        speaker.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
-    )
-    stream = stream_alone(steps, speaker.executor)
+    stream = stream_alone(speak(speaker.session, draft), speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
     speaker.session.stop.set()
     with pytest.raises(StopIteration) as end:
         next(stream)
     assert speaker.calls == [8]
-    assert (end.value.value.sound, end.value.value.n_codes) == (None, EARLY)
+    wave, n_codes = end.value.value
+    assert (len(wave), n_codes) == (0, EARLY)
 
 
 def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
     executor, config = toy.executor(), toy.config.tts_config
     session = executor.open_session("early", seed=0)
     session.speech.vocoder, session.settings = toy.open_voice(), EARLY_SETTINGS
-    other, rule = toy.open_voice(), CodeRule(0.8, 1.05, is_greedy=True)
+    other = toy.open_voice()
     waiting = list(SILENCE)
     for number in range(3):
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
         draft = UnitDraft([300, 301], list(hidden))
         answers = _Listening(executor)
-        steps = speak_unit(
-            session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
-        )
-        parts, rest = _collect(steps, answers)
+        [part], (rest, _) = collect(speak(session, draft, config), answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
-        for sound, piece in ((parts[0].waveform, every[:8]), (wave_of(rest), every[5:])):
+        for sound, piece in ((part.waveform, every[:8]), (rest, every[5:])):
             [samples] = executor.answer([Vocode(other, tuple(piece), False)])
             np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
         waiting = every[-3:]
@@ -224,7 +209,7 @@ def test_result_has_the_rest_and_the_length_of_the_early_part(toy: Toy) -> None:
     tokens = bench.tokens
     for _ in range(2):
         bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
-        parts, result = _collect(bench.duplex.streaming_generate(bench.session), bench.executor)
+        parts, result = collect(bench.duplex.streaming_generate(bench.session), bench.executor)
         bench.finalize()
         [part] = parts
         assert isinstance(result, UnitResult)
@@ -243,7 +228,7 @@ def test_text_does_not_depend_on_early_audio(toy: Toy) -> None:
         lengths = []
         for number in range(4):
             unit = run_unit(duplex, session, UnitInput(speech(1.0, number)))
-            parts, result = _collect(unit, executor)
+            parts, result = collect(unit, executor)
             lengths.append((result.text, len(joined(parts, result.audio_waveform))))
         texts.append(lengths)
     assert texts[0] == texts[1]

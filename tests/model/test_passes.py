@@ -181,21 +181,6 @@ def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
     assert tasks[0].state is TaskState.FAILED and tasks[1].state is TaskState.RETURNED
 
 
-def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
-    def patient() -> Steps[str]:
-        session = executor.open_session("p", seed=1)
-        try:
-            yield LlmForward(session.kv, (TokenIds((-1,)),))
-        except IndexError:
-            return "caught"
-        return "not raised"
-
-    task = Task(patient())
-    for _ in drive(executor, [task]):
-        pass
-    assert task.state is TaskState.RETURNED and task.take() == "caught"
-
-
 def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> None:
     closed = []
 

@@ -14,20 +14,9 @@ import torch
 
 from config import Settings
 from core.audio import encode_wire_audio, write_wav
-from core.capabilities import CAPABILITIES, ProcessorMode
 from core.engine.engine import Engine, run_inline
-from core.errors import (
-    AudioError,
-    ContextFullError,
-    ModelError,
-    OutOfOrderError,
-)
-from core.processors import (
-    ChatView,
-    HalfDuplexView,
-    StreamingView,
-    UnifiedProcessor,
-)
+from core.errors import AudioError, ContextFullError, ModelError, OutOfOrderError
+from core.processors import ChatView, HalfDuplexView, StreamingView, UnifiedProcessor
 from core.processors.backend import RealBackend, model_facts
 from core.processors.view import TRANSLATIONS, iterate_inline, translate
 from core.schemas.chat import ChatRequest
@@ -53,28 +42,10 @@ OUTPUT_RATE_HZ = 24_000
 
 
 def test_a_mode_selects_a_view(processor: UnifiedProcessor) -> None:
-    assert processor.is_ready()
-    for choose, mode, view in (
-        (processor.set_duplex_mode, ProcessorMode.DUPLEX, processor.duplex),
-        (processor.set_half_duplex_mode, ProcessorMode.HALF_DUPLEX, processor.half_duplex),
-        (processor.set_chat_mode, ProcessorMode.CHAT, processor.chat),
-    ):
-        assert choose() is view
-        assert processor.mode is mode
-        assert processor.capabilities is CAPABILITIES[mode]
-    assert processor.streaming is processor.half_duplex
+    assert processor.set_duplex_mode() is processor.duplex
+    assert processor.set_chat_mode() is processor.chat
+    assert processor.set_half_duplex_mode() is processor.half_duplex is processor.streaming
     assert isinstance(processor.half_duplex, HalfDuplexView)
-
-
-def test_the_cache_length_is_the_chosen_modes(processor: UnifiedProcessor) -> None:
-    streaming = processor.set_half_duplex_mode()
-    prefill(streaming, "a", "hello")
-    processor.duplex.prepare()
-    assert processor.kv_cache_length == streaming.kv_cache_length > 0
-    processor.set_duplex_mode()
-    assert processor.kv_cache_length == processor.duplex.kv_cache_length > 20
-    processor.set_chat_mode()
-    assert processor.kv_cache_length == 0
 
 
 def test_conversations_of_all_modes_coexist(processor: UnifiedProcessor) -> None:
@@ -130,9 +101,7 @@ def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
     store = processor.model.executor.llm_store
     processor.release()
     processor.release()
-    assert not processor.is_ready()
     assert not store.handles
-    assert processor.kv_cache_length == 0
     with pytest.raises(ModelError, match="released"):
         processor.set_chat_mode()
 

@@ -17,14 +17,9 @@ from MiniCPMO45.engine.policies import (
     penalise_frequency,
 )
 from MiniCPMO45.engine.session import Session, UnitDraft
-from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, TextMarkers, Vocode
-from MiniCPMO45.modes.speech import (
-    CodeRun,
-    Stopwatch,
-    UnitSpeech,
-    condition,
-    speak_unit,
-)
+from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, Steps, TextMarkers, Vocode
+from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit
+from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,
@@ -55,21 +50,22 @@ class Bench:
         self.session: Session = self.executor.open_session()
         self.voice = ToneVoice()
         self.session.speech.vocoder = self.voice
+        self.session.settings = DuplexSettings(decode_mode=GREEDY)
 
     def speak(
         self, n_text: int = 3, *, n_codes: int | None = None, is_turn_end: bool = False
-    ) -> UnitSpeech:
-        """Speak one unit; `n_codes` then the end, or as many as are wanted."""
+    ) -> tuple[np.ndarray, int]:
+        """Speak one unit; `n_codes` then the end, or as many as are wanted.
+
+        Returns its samples, and the number of codes.
+        """
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         hidden = list(torch.ones(n_text, HIDDEN_SIZE))
         draft = UnitDraft([*range(300, 300 + n_text)], hidden, end_of_turn=is_turn_end)
-        steps = speak_unit(
-            self.session, draft, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
-        )
-        speech = run_alone(steps, self.executor)
+        spoken_unit = run_alone(speak(self.session, draft), self.executor)
         self.executor.codes = []
-        return speech
+        return spoken_unit
 
     @property
     def cached(self) -> list[int]:
@@ -81,11 +77,16 @@ def bench() -> Bench:
     return Bench()
 
 
-def wave_of(speech: UnitSpeech) -> np.ndarray:
-    if speech.sound is None:
-        return np.zeros(0, np.float32)
-    assert len(speech.sound.waveform) == speech.sound.n_samples
-    return speech.sound.waveform
+def speak(
+    session: Session, draft: UnitDraft, config: TTSConfig = CONFIG
+) -> Steps[tuple[np.ndarray, int]]:
+    """Speak a unit; return its samples, none if nothing is due, and the number of codes."""
+    eos = config.speech_eos_id
+    sound, n_codes = yield from speak_unit(session, draft, config, Stopwatch(), eos=eos)
+    if sound is None:
+        return np.zeros(0, np.float32), n_codes
+    assert len(sound.waveform) == sound.n_samples
+    return sound.waveform, n_codes
 
 
 def test_a_condition_is_text_then_audio_begin(bench: Bench) -> None:
@@ -104,9 +105,8 @@ def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
     bench.speak()
     for _ in range(3):
         bench.executor.requests.clear()
-        speech = bench.speak()
-        assert speech.n_codes == 25
-        assert len(wave_of(speech)) == SECOND
+        wave, n_codes = bench.speak()
+        assert (len(wave), n_codes) == (SECOND, 25)
         [asked] = bench.executor.of_kind(DrawCodes)
         assert (asked.count, asked.least) == (26, 26), "the 26th code is thrown away"
         [call] = bench.executor.of_kind(Vocode)
@@ -144,14 +144,13 @@ def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
 def test_first_unit_of_a_turn_may_be_short_and_starts_with_silence(
     bench: Bench, n_codes: int
 ) -> None:
-    speech = bench.speak(n_codes=n_codes)
-    assert speech.n_codes == n_codes
+    wave, drawn = bench.speak(n_codes=n_codes)
+    assert drawn == n_codes
     assert len(bench.cached) == 3 + 1 + n_codes
     if n_codes + 3 < 8:
-        assert speech.sound is None
+        assert not len(wave)
         assert bench.session.speech.buffer.waiting == [*SILENCE, *range(10, 10 + n_codes)]
         return
-    wave = wave_of(speech)
     assert len(wave) == SECOND
     sounding = n_codes * PER_CODE
     assert not wave[: SECOND - sounding].any()
@@ -165,8 +164,7 @@ def test_speech_may_not_end_inside_a_turn(bench: Bench) -> None:
     likely_end = one_hot(CODE_EOS, CODE_COUNT)
     likely_end[77] = 1.0
     bench.executor.codes = [likely_end] * 26
-    speech = bench.speak()
-    assert speech.n_codes == 25
+    assert bench.speak()[1] == 25
     assert bench.cached[-25:] == [77] * 25
 
 
@@ -174,9 +172,9 @@ def test_speech_may_not_end_inside_a_turn(bench: Bench) -> None:
 def test_last_unit_flushes_and_resets(bench: Bench, n_codes: int) -> None:
     bench.speak(n_codes=20)
     waiting = 3
-    speech = bench.speak(n_codes=n_codes, is_turn_end=True)
-    assert speech.n_codes == n_codes
-    assert len(wave_of(speech)) == (waiting + n_codes) * PER_CODE + LEAD_IN
+    wave, drawn = bench.speak(n_codes=n_codes, is_turn_end=True)
+    assert drawn == n_codes
+    assert len(wave) == (waiting + n_codes) * PER_CODE + LEAD_IN
     assert bench.executor.of_kind(Vocode)[-1].is_last
     assert bench.voice.resets == 1
     session = bench.session
@@ -221,9 +219,9 @@ def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
     limit = 100
     unlimited, limited = Bench(), Bench(limit)
     for _ in range(20):
-        speech = limited.speak()
+        wave, n_codes = limited.speak()
         unlimited.speak()
-        assert (speech.n_codes, len(wave_of(speech))) == (25, SECOND)
+        assert (n_codes, len(wave)) == (25, SECOND)
         kept = limited.cached
         assert limit // 2 <= len(kept) <= limit or kept == unlimited.cached
         assert kept == unlimited.cached[-len(kept) :]
@@ -234,9 +232,7 @@ def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
 
 def _run(bench: Bench, most: int, least: int = 0, history: list[int] | None = None) -> CodeRun:
     pieces = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
-    return CodeRun(
-        bench.session, pieces, RULE, eos=CODE_EOS, most=most, least=least, history=history
-    )
+    return CodeRun(bench.session, pieces, RULE, CODE_EOS, most, least, history or [])
 
 
 def test_a_run_ends_at_its_budget(bench: Bench) -> None:
@@ -316,27 +312,30 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
     executor = toy.executor()
     session = executor.open_session("speech", seed=3)
     session.speech.vocoder = toy.open_voice(session.sampler.generator)
-    rule, config = CodeRule(0.8, 1.05), toy.config.tts_config
+    config = toy.config.tts_config
     generator = torch.Generator().manual_seed(1)
     position = 0
     for number in range(4):
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
         draft = UnitDraft([300, 301, 302], list(hidden))
-        steps = speak_unit(
-            session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
-        )
-        speech = run_alone(steps, executor)
-        position += 3 + 1 + speech.n_codes
+        wave, n_codes = run_alone(speak(session, draft, config), executor)
+        position += 3 + 1 + n_codes
         assert session.speech.kv.length == position
         if number:
-            assert speech.n_codes == 25
-            assert len(wave_of(speech)) == SECOND
-            assert np.abs(wave_of(speech)).max() > 0.01
+            assert (len(wave), n_codes) == (SECOND, 25)
+            assert np.abs(wave).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
-    draft = UnitDraft(end_of_turn=True)
-    steps = speak_unit(
-        session, draft, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
-    )
-    last = run_alone(steps, executor)
-    assert len(wave_of(last)) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
+    wave, n_codes = run_alone(speak(session, UnitDraft(end_of_turn=True), config), executor)
+    assert len(wave) == (waiting + n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0
+
+
+def test_laps_add_up_by_stage_and_the_total_is_all_time() -> None:
+    now = [100.0]
+    watch = Stopwatch(lambda: now[0])
+    for stage, seconds in (("llm", 2.0), ("tts", 3.0), ("llm", 4.0)):
+        now[0] += seconds
+        watch.lap(stage)
+    now[0] += 5.0
+    assert (watch.seconds["llm"], watch.seconds["tts"], watch.seconds["never"]) == (6.0, 3.0, 0.0)
+    assert watch.total() == 14.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +14,24 @@ from hypothesis import strategies as st
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Round
+from MiniCPMO45.engine.steps import DrawCodes, SpokenText
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.settings import DuplexSettings, GenerationSettings, WindowSettings
-from tests.fakes.scripted import cached_angles
+from MiniCPMO45.settings import (
+    DuplexSettings,
+    GenerationSettings,
+    SpeechSampling,
+    WindowSettings,
+)
+from tests.fakes.decoders import held_tokens
+from tests.fakes.scripted import CODE_EOS, cached_angles, spoken
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined
 
 ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
 REPLY_PREFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>"
 NEXT_USER = "<|tts_eos|><|im_end|>\n<|im_start|>user\n"
+WHOLE = replace(SPOKEN, speech=SpeechSampling(max_codes_per_reply=60, min_codes_per_reply=0))
 SYSTEM = "<|im_start|>system\nBe brief.<|im_end|>\n"
 
 
@@ -274,3 +284,85 @@ def test_pictures_and_clips_fill_their_placeholders(toy: Toy) -> None:
     expected = len(toy.tokenizer.encode(text)) + 64 + 20
     assert talk.session.kv.length == expected
     run_alone(talk.model.streaming.generate(talk.session, VARIED), talk.recorder)
+
+
+# A whole reply
+
+
+def test_a_whole_reply_over_a_cache_is_the_streamed_one(toy: Toy) -> None:
+    whole, streamed = ToyTurns(toy), ToyTurns(toy)
+    for talk in (whole, streamed):
+        talk.prefill("user", "tell me")
+    reply = whole.reply_over_cache(VARIED)
+    result = streamed.generate(VARIED)[1]
+    assert (reply.text, reply.ids) == (result.text, result.ids)
+    assert whole.session.kv.length == streamed.session.kv.length
+    assert whole.session.window.rounds == streamed.session.window.rounds
+
+
+@pytest.mark.parametrize("limit", [4, 40])
+def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limit: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.prefill("user", "hello")
+    ids = talk.script(" good morning to you")[:limit]
+    talk.executor.codes = [1, 2, 3, CODE_EOS]
+    settings = replace(WHOLE, max_new_tokens=limit)
+    reply = talk.reply_over_cache(settings)
+    assert [*reply.ids] == ids
+    first = talk.executor.of_kind(DrawCodes)[0]
+    assert spoken(first) == tuple(ids)
+    [piece] = [p for p in first.pieces if isinstance(p, SpokenText)]
+    assert piece.hidden[:, 0].tolist() == ids
+    assert reply.waveform is not None and reply.waveform.size
+    assert talk.cached[-len(ids) :] == ids
+
+
+# A history fed as one piece
+
+
+HISTORY = [
+    ("system", "Be brief."),
+    ("user", "hello"),
+    ("assistant", "hello there"),
+    ("user", "and again"),
+]
+
+
+def test_every_message_of_a_history_becomes_a_round(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill_history(HISTORY)
+    rounds = talk.session.window.rounds
+    assert [each.role for each in rounds] == [role for role, _ in HISTORY]
+    assert [each.number for each in rounds] == [0, 0, 0, 1]
+    assert sum(each.length for each in rounds) == talk.session.kv.length
+    expected = [
+        len(talk.encode(f"<|im_start|>{role}\n{text}<|im_end|>\n")) for role, text in HISTORY
+    ]
+    assert [each.length for each in rounds] == expected
+
+
+def test_the_reply_belongs_to_the_last_round_of_a_history(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill_history(HISTORY)
+    talk.script(" yes")
+    talk.generate()
+    reply = talk.session.window.rounds[-1]
+    assert (reply.role, reply.number) == ("assistant", 1)
+    assert sum(each.length for each in talk.session.window.rounds) == talk.session.kv.length
+
+
+def test_a_text_that_spells_the_start_mark_out_stays_one_round(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill_history([("user", "I wrote <|im_start|> myself")])
+    assert [each.role for each in talk.session.window.rounds] == ["user"]
+
+
+def test_dropping_a_conversation_frees_its_caches(toy: Toy) -> None:
+    talk = ToyTurns(toy)
+    talk.prefill("user", "hello")
+    store = talk.session.kv.store
+    assert held_tokens(store) > 0
+    session = weakref.ref(talk.session)
+    del talk
+    gc.collect()
+    assert session() is None and held_tokens(store) == 0

@@ -6,7 +6,6 @@ import pytest
 
 from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.engine.engine import run_inline
-from core.engine.passes import stream_alone
 from core.errors import AudioError, NotPreparedError, OutOfOrderError
 from core.processors import HalfDuplexView, UnifiedProcessor
 from core.processors.view import iterate_inline
@@ -14,6 +13,7 @@ from core.schemas.common import AudioContent, GenerationConfig, Message, Role, T
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
 from MiniCPMO45.settings import GenerationSettings
+from tests.fakes.batching import collect
 from tests.model.toy import speech
 from tests.model.views import finish, prefill
 
@@ -223,15 +223,8 @@ def test_text_without_speech_is_streamed_by_token(processor: UnifiedProcessor) -
     prefill(view, "t", "Tell me")
     settings = GenerationSettings(generate_audio=False, max_new_tokens=30, do_sample=False)
     model = view.context.model
-    chunks = stream_alone(model.streaming.generate(view.session, settings), model.executor)
-    texts: list[str] = []
-    while True:
-        try:
-            texts.append(next(chunks).text)
-        except StopIteration as end:
-            reply = end.value
-            break
-    texts = [text for text in texts if text]
+    chunks, reply = collect(model.streaming.generate(view.session, settings), model.executor)
+    texts = [chunk.text for chunk in chunks if chunk.text]
     assert "".join(texts) == reply.text
     decode = model.processor.tokenizer.decode
     whole = [token for token in reply.ids if "\ufffd" not in (decode([token]) or "\ufffd")]

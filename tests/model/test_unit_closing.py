@@ -85,16 +85,6 @@ def test_eviction_closes_the_unit_immediately(toy: Toy) -> None:
     assert cached_labels(session.kv)[-1] == tokens.unit_end
 
 
-def test_incomplete_audio_leaves_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
-    bench.unit(tokens.listen)
-    closing, length = bench.session.turn.closing, bench.session.kv.length
-    assert not bench.prefill(audio=SECOND[:8_000]).success
-    assert (bench.session.turn.closing, bench.session.kv.length) == (closing, length)
-    bench.unit(tokens.listen, audio=SECOND[:8_000])
-    assert bench.cached.count(tokens.unit_end) == 2
-    assert bench.session.window.tokens == bench.session.cached_tokens
-
-
 def test_failed_prefill_leaves_the_pending_end(bench: Bench, tokens: SpecialTokens) -> None:
     bench.unit(tokens.listen)
     session = bench.session

@@ -66,7 +66,7 @@ class Toy:
 
     def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
         policy = UnitPolicy(self.tokenizer.special, self.device)
-        return DuplexCapability(self.config, self.tokenizer, policy, defaults=defaults)
+        return DuplexCapability(self.config, self.tokenizer, policy, defaults or DuplexSettings())
 
     def open_voice(self, generator: torch.Generator | None = None) -> SpeechStream:
         with torch.inference_mode():
@@ -95,8 +95,7 @@ def build_toy(
         tensors |= stored_tensors(name, drawn, schemes.get(name), device, torch.float32)
     model.load_state_dict(tensors, assign=True)
     vocoder = load_token2wav(
-        folder,
-        LoadOptions(torch.device(device), flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
+        folder, LoadOptions(torch.device(device), flow_steps=FLOW_STEPS, flow_dtype=torch.float32)
     )
     generator = torch.Generator().manual_seed(seed)
     voice = VoicePrompt(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
@@ -19,6 +19,7 @@ from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from tests.fakes.batching import collect
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.toy import Toy
 
@@ -54,15 +55,6 @@ def unified(toy: Toy) -> UnifiedModel:
     return UnifiedModel(toy.model, MiniCPMOProcessor.of(toy.tokenizer), executor)
 
 
-def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyChunk], ReplyResult]:
-    stream, chunks = stream_alone(steps, executor), []
-    while True:
-        try:
-            chunks.append(next(stream))
-        except StopIteration as end:
-            return chunks, end.value
-
-
 class Stopping:
     """An executor that stops the session after a number of forward passes."""
 
@@ -80,91 +72,16 @@ class Stopping:
         return self.executor.answer(requests)
 
 
-class ScriptedTurns:
-    """A scripted conversation.
+class Turns:
+    """A conversation by turns, of either kind."""
 
-    Attributes:
-        executor: plays the model.
-        session: the conversation; its cache can be read back.
-        model: the capabilities.
-        tokens: control ids.
-    """
-
-    def __init__(self, toy: Toy, *, has_voice: bool = False) -> None:
-        self.executor = ScriptedExecutor(len(toy.tokenizer))
-        self.model = unified(toy)
-        self.tokenizer = toy.tokenizer
-        self.tokens: SpecialTokens = toy.tokenizer.special
-        self.session: Session = self.executor.open_session()
-        self.answers: Answers = self.executor
-        if has_voice:
-            self.session.speech.vocoder = ToneVoice()
-
-    @property
-    def cached(self) -> list[int]:
-        return cached_labels(self.session.kv)
-
-    def encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text)
-
-    def prefill(self, role: str, content: Content, **options: Any) -> str:
-        steps = self.model.streaming.prefill(
-            self.session, Message(role, content), PrefillOptions(**options)
-        )
-        return run_alone(steps, self.executor)
-
-    def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
-        messages = [Message(role, content) for role, content in history]
-        prefill = PrefillOptions(omni_mode=False, **options)
-        steps = self.model.streaming.prefill_history(self.session, messages, prefill)
-        return run_alone(steps, self.executor)
-
-    def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
-        steps = self.model.streaming.reply_over_cache(self.session, settings)
-        return run_alone(steps, self.executor)
-
-    def stop_after(self, n_passes: int) -> None:
-        """Stop the session after a number of forward passes."""
-        self.answers = Stopping(self.executor, self.session, n_passes)
-
-    def script(self, reply: str | Sequence[int], end: int | None = None) -> list[int]:
-        """Script a reply and its end; return its ids."""
-        ids = self.encode(reply) if isinstance(reply, str) else list(reply)
-        self.executor.decisions = [*ids, self.tokens.tts_eos if end is None else end]
-        return ids
-
-    def generate(
-        self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
-    ) -> tuple[list[ReplyChunk], ReplyResult]:
-        if takes_snapshot:
-            self.session.take_snapshot()
-        steps = self.model.streaming.generate(self.session, settings)
-        return collect(steps, self.answers)
-
-    def turn(self, question: str, reply: str, settings: GenerationSettings = GREEDY) -> ReplyResult:
-        self.prefill("user", question)
-        self.script(reply)
-        return self.generate(settings)[1]
-
-
-class ToyTurns:
-    """A conversation with the toy model.
-
-    Attributes:
-        model: weights and capabilities.
-        recorder: answers and remembers.
-        session: the conversation.
-    """
-
-    def __init__(self, toy: Toy, *, seed: int = 0, has_voice: bool = False) -> None:
-        self.model = unified(toy)
-        self.recorder = Recorder(self.model.executor)
-        self.session = self.model.executor.open_session("toy", seed=seed)
-        if has_voice:
-            self.session.speech.vocoder = toy.open_voice(self.session.sampler.generator)
+    model: UnifiedModel
+    session: Session
+    executor: Any  # of the kind's own type
+    answers: Answers  # of replies
 
     def run(self, steps: Steps[Any]) -> Any:
-        return run_alone(steps, self.recorder)
+        return run_alone(steps, self.executor)
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
         message = Message(role, content)
@@ -185,8 +102,67 @@ class ToyTurns:
     ) -> tuple[list[ReplyChunk], ReplyResult]:
         if takes_snapshot:
             self.session.take_snapshot()
-        steps = self.model.streaming.generate(self.session, settings)
-        return collect(steps, self.recorder)
+        return collect(self.model.streaming.generate(self.session, settings), self.answers)
+
+
+class ScriptedTurns(Turns):
+    """A scripted conversation.
+
+    Attributes:
+        executor: plays the model.
+        session: the conversation; its cache can be read back.
+        model: the capabilities.
+        tokens: control ids.
+    """
+
+    def __init__(self, toy: Toy, *, has_voice: bool = False) -> None:
+        self.executor = ScriptedExecutor(len(toy.tokenizer))
+        self.model = unified(toy)
+        self.tokenizer = toy.tokenizer
+        self.tokens: SpecialTokens = toy.tokenizer.special
+        self.session = self.executor.open_session()
+        self.answers = self.executor
+        if has_voice:
+            self.session.speech.vocoder = ToneVoice()
+
+    @property
+    def cached(self) -> list[int]:
+        return cached_labels(self.session.kv)
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def stop_after(self, n_passes: int) -> None:
+        """Stop the session after a number of forward passes."""
+        self.answers = Stopping(self.executor, self.session, n_passes)
+
+    def script(self, reply: str | Sequence[int], end: int | None = None) -> list[int]:
+        """Script a reply and its end; return its ids."""
+        ids = self.encode(reply) if isinstance(reply, str) else list(reply)
+        self.executor.decisions = [*ids, self.tokens.tts_eos if end is None else end]
+        return ids
+
+    def turn(self, question: str, reply: str, settings: GenerationSettings = GREEDY) -> ReplyResult:
+        self.prefill("user", question)
+        self.script(reply)
+        return self.generate(settings)[1]
+
+
+class ToyTurns(Turns):
+    """A conversation with the toy model.
+
+    Attributes:
+        model: weights and capabilities.
+        recorder: answers and remembers.
+        session: the conversation.
+    """
+
+    def __init__(self, toy: Toy, *, seed: int = 0, has_voice: bool = False) -> None:
+        self.model = unified(toy)
+        self.recorder = self.executor = self.answers = Recorder(self.model.executor)
+        self.session = self.model.executor.open_session("toy", seed=seed)
+        if has_voice:
+            self.session.speech.vocoder = toy.open_voice(self.session.sampler.generator)
 
 
 def joined(chunks: Sequence[ReplyChunk]) -> tuple[str, np.ndarray]:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from core.cascade.duplex import CascadeDuplexView
 from core.cascade.language import Line
 from core.cascade.prompts import split_suffix
 from core.protocols.duplex_context import Append, Appended, Rebase, Speaker
 from core.schemas.duplex import Prepare
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
-from tests.fakes.cascade_parts import ScriptedLanguageModel, scripted
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no verdict depend on how fast the machine is."""
-    monkeypatch.setattr(CascadeDuplexView, "patience_s", 60.0)
+from tests.fakes.cascade_parts import scripted
 
 
 def rebase() -> Rebase:
@@ -35,87 +24,68 @@ async def restart(live: Call, said: Rebase) -> None:
 
 
 def asked(live: Call) -> list[Line]:
-    assert isinstance(live.language_model, ScriptedLanguageModel)
     return live.language_model.asked[-1]
 
 
-def test_typed_text_is_the_users_message() -> None:
-    async def scenario() -> None:
-        live, said = await call(scripted("It is Paris.")), rebase()
-        said.type(QUESTION, must_speak=True)
+async def test_typed_text_is_the_users_message() -> None:
+    live, said = await call(scripted("It is Paris.")), rebase()
+    said.type(QUESTION, must_speak=True)
+    await restart(live, said)
+    assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
+    assert asked(live)[-1] == Line("user", QUESTION)
+    assert asked(live)[0].content.endswith("Be kind.")
+
+
+async def test_a_typed_question_gets_its_predefined_answer() -> None:
+    live, said = await call(scripted()), rebase()
+    said.type("Hello, who are you?", must_speak=True)
+    await restart(live, said)
+    await live.hear(SILENCE, force_speak=True)
+    assert "not MiniCPM-o" in await live.until_quiet()
+
+
+async def test_what_was_heard_is_known_behind_typed_text() -> None:
+    live = await call(scripted("Hi Anna.", heard=["My name is Anna."]))
+    await live.hear(ENDS)
+    await live.until_quiet()
+    said = rebase()
+    said.history.add_speech(0)
+    said.history.add(Speaker.ASSISTANT, "Hi Anna.")
+    said.type("What is my name?", must_speak=True)
+    await restart(live, said)
+    await live.hear(SILENCE, force_speak=True)
+    assert await live.until_quiet() == "Your name is Anna."
+
+
+async def test_text_typed_in_parts_is_one_message() -> None:
+    live, said = await call(scripted("Hello.", "It is Paris.", heard=["Hi."])), rebase()
+    await live.hear(ENDS)
+    said.history.add(Speaker.USER, "Hi.")
+    said.history.add(Speaker.ASSISTANT, await live.until_quiet())
+    for part in ("What is the capital", "of France?"):
+        said.type(part, must_speak=False)
         await restart(live, said)
-        assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
-        assert asked(live)[-1] == Line("user", QUESTION)
-        assert asked(live)[0].content.endswith("Be kind.")
-
-    asyncio.run(scenario())
+    await live.hear(SILENCE, force_speak=True)
+    assert [line.content for line in asked(live)[-3:]] == ["Hi.", "Hello.", QUESTION]
 
 
-def test_a_typed_question_gets_its_predefined_answer() -> None:
-    async def scenario() -> None:
-        live, said = await call(scripted()), rebase()
-        said.type("Hello, who are you?", must_speak=True)
-        await restart(live, said)
-        await live.hear(SILENCE, force_speak=True)
-        assert "not MiniCPM-o" in await live.until_quiet()
-
-    asyncio.run(scenario())
-
-
-def test_what_was_heard_is_known_behind_typed_text() -> None:
-    async def scenario() -> None:
-        live = await call(scripted("Hi Anna.", heard=["My name is Anna."]))
-        await live.hear(ENDS)
-        await live.until_quiet()
-        said = rebase()
-        said.history.add_speech(0)
-        said.history.add(Speaker.ASSISTANT, "Hi Anna.")
-        said.type("What is my name?", must_speak=True)
-        await restart(live, said)
-        await live.hear(SILENCE, force_speak=True)
-        assert await live.until_quiet() == "Your name is Anna."
-
-    asyncio.run(scenario())
+async def test_speech_under_way_outlasts_typed_text() -> None:
+    whole = "And the one of Spain?"
+    live, said = await call(scripted("Madrid.", heard=["And the one of", whole])), rebase()
+    await live.hear(SPEECH)
+    said.type("By the way, I am Anna.", must_speak=False)
+    await restart(live, said)
+    assert modes(await live.hear(ENDS)) == "S"
+    assert asked(live)[-1].content == f"By the way, I am Anna. {whole}"
 
 
-def test_text_typed_in_parts_is_one_message() -> None:
-    async def scenario() -> None:
-        live, said = await call(scripted("Hello.", "It is Paris.", heard=["Hi."])), rebase()
-        await live.hear(ENDS)
-        said.history.add(Speaker.USER, "Hi.")
-        said.history.add(Speaker.ASSISTANT, await live.until_quiet())
-        for part in ("What is the capital", "of France?"):
-            said.type(part, must_speak=False)
-            await restart(live, said)
-        await live.hear(SILENCE, force_speak=True)
-        assert [line.content for line in asked(live)[-3:]] == ["Hi.", "Hello.", QUESTION]
-
-    asyncio.run(scenario())
-
-
-def test_speech_under_way_outlasts_typed_text() -> None:
-    async def scenario() -> None:
-        whole = "And the one of Spain?"
-        live, said = await call(scripted("Madrid.", heard=["And the one of", whole])), rebase()
-        await live.hear(SPEECH)
-        said.type("By the way, I am Anna.", must_speak=False)
-        await restart(live, said)
-        assert modes(await live.hear(ENDS)) == "S"
-        assert asked(live)[-1].content == f"By the way, I am Anna. {whole}"
-
-    asyncio.run(scenario())
-
-
-def test_a_new_call_forgets_the_one_before() -> None:
-    async def scenario() -> None:
-        live = await call(scripted("Hi.", "It is Paris.", heard=["My name is Anna.", QUESTION]))
-        await live.hear(ENDS)
-        await live.until_quiet()
-        await live.view.begin("Be kind.", config=Prepare().config)
-        await live.hear(SILENCE, SILENCE, SILENCE, ENDS)
-        assert not any("Anna" in line.content for line in asked(live))
-
-    asyncio.run(scenario())
+async def test_a_new_call_forgets_the_one_before() -> None:
+    live = await call(scripted("Hi.", "It is Paris.", heard=["My name is Anna.", QUESTION]))
+    await live.hear(ENDS)
+    await live.until_quiet()
+    await live.view.begin("Be kind.", config=Prepare().config)
+    await live.hear(SILENCE, SILENCE, SILENCE, ENDS)
+    assert not any("Anna" in line.content for line in asked(live))
 
 
 def test_every_kind_of_added_text_has_its_place() -> None:

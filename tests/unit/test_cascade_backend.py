@@ -19,12 +19,7 @@ import pytest
 from core.cascade import backend
 from core.cascade.backend import CascadeBackend
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.language import (
-    ChatEndpoint,
-    Line,
-    LocalLanguageModel,
-    Sampling,
-)
+from core.cascade.language import ChatEndpoint, Line, LocalLanguageModel, Sampling
 from core.cascade.parts import Parts
 from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
@@ -49,7 +44,7 @@ def words(*deltas: str) -> str:
     return "".join([": ping\n\n", *lines, "data: [DONE]\n\n", "data: nothing more\n\n"])
 
 
-def asked(status: int, body: str, seen: list[httpx.Request] | None = None) -> list[str]:
+async def asked(status: int, body: str, seen: list[httpx.Request] | None = None) -> list[str]:
     """Ask an endpoint that answers so; return the words."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -57,18 +52,15 @@ def asked(status: int, body: str, seen: list[httpx.Request] | None = None) -> li
             seen.append(request)
         return httpx.Response(status, text=body)
 
-    async def ask() -> list[str]:
-        endpoint = ChatEndpoint(
-            "http://llm/v1/", "small", "secret", {"more": 1}, httpx.MockTransport(answer)
-        )
-        return [word async for word in endpoint.stream(HELLO, Sampling(5, seed=3))]
-
-    return asyncio.run(ask())
+    endpoint = ChatEndpoint(
+        "http://llm/v1/", "small", "secret", {"more": 1}, httpx.MockTransport(answer)
+    )
+    return [word async for word in endpoint.stream(HELLO, Sampling(5, seed=3))]
 
 
-def test_a_chat_endpoint_is_asked_as_openais_is() -> None:
+async def test_a_chat_endpoint_is_asked_as_openais_is() -> None:
     seen: list[httpx.Request] = []
-    assert asked(200, words("Hel", "", "lo."), seen) == ["Hel", "lo."]
+    assert await asked(200, words("Hel", "", "lo."), seen) == ["Hel", "lo."]
     [request] = seen
     body = json.loads(request.content)
     assert str(request.url) == "http://llm/v1/chat/completions"
@@ -88,29 +80,27 @@ def test_a_chat_endpoint_is_asked_as_openais_is() -> None:
         (200, "data: []\n\n", "malformed"),
     ],
 )
-def test_a_bad_answer_says_what_is_wrong(status: int, body: str, problem: str) -> None:
+async def test_a_bad_answer_says_what_is_wrong(status: int, body: str, problem: str) -> None:
     with pytest.raises(GenerationFailedError, match=problem):
-        asked(status, body)
+        await asked(status, body)
 
 
-def test_an_endpoint_that_never_ends_is_left() -> None:
-    assert len("".join(asked(200, words(*["x" * 100] * 50)))) < 500
+async def test_an_endpoint_that_never_ends_is_left() -> None:
+    assert len("".join(await asked(200, words(*["x" * 100] * 50)))) < 500
 
 
-def test_an_endpoint_that_is_not_there_says_so() -> None:
+async def test_an_endpoint_that_is_not_there_says_so() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    async def ask() -> None:
-        endpoint = ChatEndpoint("http://llm/v1", "small", transport=httpx.MockTransport(refuse))
-        async for _ in endpoint.stream(HELLO, Sampling(5)):
-            pass
-
+    endpoint = ChatEndpoint("http://llm/v1", "small", transport=httpx.MockTransport(refuse))
     with pytest.raises(GenerationFailedError, match="does not answer: refused"):
-        asyncio.run(ask())
+        await anext(endpoint.stream(HELLO, Sampling(5)))
 
 
-def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_local_model_is_not_asked_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -126,10 +116,6 @@ def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.Monkey
             self._url = f"http://127.0.0.1:{server.server_port}/v1"
             return self._url
 
-    async def ask() -> list[str]:
-        model = Served(Path("model"), "small")
-        return [word async for word in model.stream(HELLO, Sampling(5))]
-
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -139,7 +125,8 @@ def test_the_local_model_is_not_asked_through_a_proxy(monkeypatch: pytest.Monkey
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         try:
-            assert asyncio.run(ask()) == ["Hello."]
+            answer = Served(Path("model"), "small").stream(HELLO, Sampling(5))
+            assert [word async for word in answer] == ["Hello."]
         finally:
             thread.join()
 
@@ -202,7 +189,7 @@ def ignore(stage: str, share: float | None) -> None:
     """Nobody looks at the progress."""
 
 
-def test_new_conversations_get_the_cascade_when_it_has_come(
+async def test_new_conversations_get_the_cascade_when_it_has_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backend, "POLL_S", 0.001)
@@ -213,22 +200,18 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
         return parts if may_come.is_set() else None
 
     made = cascade(load_parts, waits=True)
-
-    async def scenario() -> None:
-        threads: Any = LoopThreads()
-        made.load(ENGINE, ignore)
-        before = made.open_duplex(threads)
-        assert not isinstance(before, CascadeDuplexView)
-        assert made.facts().kind is ModelKind.NANO and made.own_transcriber is None
-        may_come.set()
-        async with asyncio.timeout(LIMIT_S):
-            await asyncio.to_thread(wait_for_cascade, made)
-        assert isinstance(made.open_duplex(threads), CascadeDuplexView)
-        told = made.facts()
-        assert told.kind is ModelKind.CASCADE and told.is_demonstration
-        assert told.name == "Whisper tiny → script → tone"
-
-    asyncio.run(scenario())
+    threads: Any = LoopThreads()
+    made.load(ENGINE, ignore)
+    before = made.open_duplex(threads)
+    assert not isinstance(before, CascadeDuplexView)
+    assert made.facts().kind is ModelKind.NANO and made.own_transcriber is None
+    may_come.set()
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.to_thread(wait_for_cascade, made)
+    assert isinstance(made.open_duplex(threads), CascadeDuplexView)
+    told = made.facts()
+    assert told.kind is ModelKind.CASCADE and told.is_demonstration
+    assert told.name == "Whisper tiny → script → tone"
     count = len(looks)
     made.close()
     assert len(looks) == count

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray
-from core.cascade.duplex import CascadeDuplexView, PictureAhead
+from core.cascade.duplex import PictureAhead
 from core.cascade.language import Line, Sampling
 from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.turns import TURN_MAX_S, UserTurn
@@ -23,6 +23,7 @@ from core.transcription import Transcript
 from tests.fakes.cascade_call import (
     ANSWER,
     ENDS,
+    JUST_ENDS,
     QUESTION,
     QUIET,
     SHORT,
@@ -44,46 +45,30 @@ from tests.fakes.cascade_parts import (
 from tests.service.workers import jpeg
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no verdict depend on how fast the machine is."""
-    monkeypatch.setattr(CascadeDuplexView, "patience_s", 60.0)
+async def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:
+    live = await call(scripted(ANSWER, ANSWER, heard=[QUESTION] * 2))
+    assert modes(await live.hear(SILENCE, SPEECH, ENDS)) == "LLS"
+    said = await live.until_quiet()
+    assert said.split() == ANSWER.split()
+    speaking = [unit for unit in live.units if not unit.is_listen]
+    assert all(seconds_of(unit) == 1.0 for unit in speaking[:-1])
+    assert seconds_of(speaking[-1]) <= 1.0 and speaking[-1].end_of_turn
+    # 13 words of 0.4 s: the words of a unit are those that are heard in it.
+    assert all(1 <= len(unit.text.split()) <= 4 for unit in speaking)
+    assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
+    assert live.units[-1].current_time == pytest.approx(len(live.units) * 1_000, abs=40)
 
 
-def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, ANSWER, heard=[QUESTION] * 2))
-        assert modes(await live.hear(SILENCE, SPEECH, ENDS)) == "LLS"
-        said = await live.until_quiet()
-        assert said.split() == ANSWER.split()
-        speaking = [unit for unit in live.units if not unit.is_listen]
-        assert all(seconds_of(unit) == 1.0 for unit in speaking[:-1])
-        assert seconds_of(speaking[-1]) <= 1.0 and speaking[-1].end_of_turn
-        # 13 words of 0.4 s: the words of a unit are those that are heard in it.
-        assert all(1 <= len(unit.text.split()) <= 4 for unit in speaking)
-        assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
-        assert live.units[-1].current_time == pytest.approx(len(live.units) * 1_000, abs=40)
-
-    asyncio.run(scenario())
+async def test_an_open_sentence_is_waited_for() -> None:
+    parts = scripted(ANSWER, heard=["I think that", "I think that it is late."])
+    live = await call(parts)
+    assert modes(await live.hear(ENDS, ENDS)) == "LS"
+    assert live.language_model.asked[0][-1].content == "I think that it is late."
 
 
-def test_an_open_sentence_is_waited_for() -> None:
-    async def scenario() -> None:
-        parts = scripted(ANSWER, heard=["I think that", "I think that it is late."])
-        live = await call(parts)
-        assert modes(await live.hear(ENDS, ENDS)) == "LS"
-        assert isinstance(live.language_model, ScriptedLanguageModel)
-        assert live.language_model.asked[0][-1].content == "I think that it is late."
-
-    asyncio.run(scenario())
-
-
-def test_noise_begins_no_turn() -> None:
-    async def scenario() -> None:
-        live = await call(scripted())
-        assert modes(await live.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
-
-    asyncio.run(scenario())
+async def test_noise_begins_no_turn() -> None:
+    live = await call(scripted())
+    assert modes(await live.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
 
 
 @pytest.mark.parametrize(
@@ -98,62 +83,48 @@ def test_noise_begins_no_turn() -> None:
         ("", True),
     ],
 )
-def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, heard]))
-        await live.hear(ENDS)
-        [unit] = await live.hear(SPEECH)
-        assert unit.is_listen is not goes_on
-        assert isinstance(live.language_model, ScriptedLanguageModel)
-        assert live.language_model.ended == (0 if goes_on else 1)
-
-    asyncio.run(scenario())
+async def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None:
+    live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, heard]))
+    await live.hear(ENDS)
+    [unit] = await live.hear(SPEECH)
+    assert unit.is_listen is not goes_on
+    assert live.language_model.ended == (0 if goes_on else 1)
 
 
 @pytest.mark.parametrize(("heard", "goes_on"), [("Stop.", False), ("Berlin.", True)])
-def test_of_short_words_only_stop_ends_a_reply(heard: str, goes_on: bool) -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, heard=[QUESTION, heard]))
-        await live.hear(ENDS)
-        [unit] = await live.hear(second(VOICE, *[QUIET] * 3))
-        assert unit.is_listen is not goes_on
-
-    asyncio.run(scenario())
+async def test_of_short_words_only_stop_ends_a_reply(heard: str, goes_on: bool) -> None:
+    live = await call(scripted(ANSWER, heard=[QUESTION, heard]))
+    await live.hear(ENDS)
+    [unit] = await live.hear(second(VOICE, *[QUIET] * 3))
+    assert unit.is_listen is not goes_on
 
 
-def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that() -> None:
-    async def scenario() -> None:
-        wanted = "No, I mean the one of Spain."
-        live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, wanted, wanted]))
-        await live.hear(ENDS, SPEECH)
-        [unit] = await live.hear(ENDS)
-        assert unit.text == "Madrid."
-        assert isinstance(live.language_model, ScriptedLanguageModel)
-        told = live.language_model.asked[1]
-        assert told[-1].content == wanted and ANSWER.startswith(told[-2].content)
-        assert len(told[-2].content) < len(ANSWER)
+async def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that() -> None:
+    wanted = "No, I mean the one of Spain."
+    live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, wanted, wanted]))
+    await live.hear(ENDS, SPEECH)
+    [unit] = await live.hear(ENDS)
+    assert unit.text == "Madrid."
+    told = live.language_model.asked[1]
+    assert told[-1].content == wanted and ANSWER.startswith(told[-2].content)
+    assert len(told[-2].content) < len(ANSWER)
 
-        live = await call(scripted(ANSWER, heard=[QUESTION, "Stop.", "Stop!"]))
-        await live.hear(ENDS, SPEECH)
-        assert modes(await live.hear(ENDS, SILENCE, SILENCE)) == "LLL"
-
-    asyncio.run(scenario())
+    live = await call(scripted(ANSWER, heard=[QUESTION, "Stop.", "Stop!"]))
+    await live.hear(ENDS, SPEECH)
+    assert modes(await live.hear(ENDS, SILENCE, SILENCE)) == "LLL"
 
 
-def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
-    async def scenario() -> None:
-        echo = "It lies on the Seine"
-        live = await call(scripted(ANSWER, "Yes.", heard=[QUESTION, echo, echo]))
-        await live.hear(ENDS)
-        await live.until_quiet()
-        assert modes(await live.hear(ENDS)) == "L"
-        await live.hear(SILENCE, SILENCE)
-        assert modes(await live.hear(ENDS)) == "S"
-
-    asyncio.run(scenario())
+async def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
+    echo = "It lies on the Seine"
+    live = await call(scripted(ANSWER, "Yes.", heard=[QUESTION, echo, echo]))
+    await live.hear(ENDS)
+    await live.until_quiet()
+    assert modes(await live.hear(ENDS)) == "L"
+    await live.hear(SILENCE, SILENCE)
+    assert modes(await live.hear(ENDS)) == "S"
 
 
-def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
+async def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
     lengths_s: list[float] = []
 
     class Measuring(ScriptedTranscriber):
@@ -161,80 +132,61 @@ def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
             lengths_s.append(len(samples) / INPUT_SAMPLE_RATE_HZ - SILENCE_BEFORE_S)
             return await super().transcribe(samples, *options)
 
-    async def scenario() -> None:
-        echo = ["It is Paris", "It is Paris, of course", "of course, my dear", "friend."]
-        parts = replace(scripted(ANSWER), transcriber=Measuring(QUESTION, *echo))
-        live = await call(parts)
-        assert modes(await live.hear(ENDS, SPEECH, SPEECH, SPEECH, SPEECH)) == "SSSSS"
-        assert lengths_s[1:] == pytest.approx([1.0, 2.0, 3.0, 1.0], abs=0.1)
-
-    asyncio.run(scenario())
+    echo = ["It is Paris", "It is Paris, of course", "of course, my dear", "friend."]
+    parts = replace(scripted(ANSWER), transcriber=Measuring(QUESTION, *echo))
+    live = await call(parts)
+    assert modes(await live.hear(ENDS, SPEECH, SPEECH, SPEECH, SPEECH)) == "SSSSS"
+    assert lengths_s[1:] == pytest.approx([1.0, 2.0, 3.0, 1.0], abs=0.1)
 
 
-def test_break_and_forced_listening_end_the_reply_and_count_once() -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, ANSWER, heard=[QUESTION, QUESTION]))
-        await live.hear(ENDS)
-        live.view.set_break()
-        assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
-        await live.hear(ENDS)
-        assert modes(await live.hear(SILENCE, force_listen=True)) == "L"
-        assert modes(await live.hear(SILENCE)) == "L"
-
-    asyncio.run(scenario())
+async def test_break_and_forced_listening_end_the_reply_and_count_once() -> None:
+    live = await call(scripted(ANSWER, ANSWER, heard=[QUESTION, QUESTION]))
+    await live.hear(ENDS)
+    live.view.set_break()
+    assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
+    await live.hear(ENDS)
+    assert modes(await live.hear(SILENCE, force_listen=True)) == "L"
+    assert modes(await live.hear(SILENCE)) == "L"
 
 
-def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced() -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, heard=[QUESTION]), force_listen_count=3)
-        assert modes(await live.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
-        live = await call(scripted("Hello there."))
-        assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
-
-    asyncio.run(scenario())
+async def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced() -> None:
+    live = await call(scripted(ANSWER, heard=[QUESTION]), force_listen_count=3)
+    assert modes(await live.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
+    live = await call(scripted("Hello there."))
+    assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
 
 
-def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
-    async def scenario() -> None:
-        live = Call(scripted(ANSWER, heard=[QUESTION]))
-        config = DuplexConfig(force_listen_count=0)
-        await live.view.begin(None, config=config, early_audio=True)
-        [unit] = await live.hear(ENDS)
-        [early] = live.early
-        assert len(early) / OUTPUT_SAMPLE_RATE_HZ + seconds_of(unit) == 1.0
-
-    asyncio.run(scenario())
+async def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
+    live = Call(scripted(ANSWER, heard=[QUESTION]))
+    config = DuplexConfig(force_listen_count=0)
+    await live.view.begin(None, config=config, early_audio=True)
+    [unit] = await live.hear(ENDS)
+    [early] = live.early
+    assert len(early) / OUTPUT_SAMPLE_RATE_HZ + seconds_of(unit) == 1.0
 
 
-def test_without_sound_the_words_keep_their_pace() -> None:
-    async def scenario() -> None:
-        live = await call(scripted(ANSWER, heard=[QUESTION]), generate_audio=False)
-        await live.hear(ENDS)
-        assert (await live.until_quiet()).split() == ANSWER.split()
-        assert all(unit.audio_data is None for unit in live.units) and len(live.units) > 2
-
-    asyncio.run(scenario())
+async def test_without_sound_the_words_keep_their_pace() -> None:
+    live = await call(scripted(ANSWER, heard=[QUESTION]), generate_audio=False)
+    await live.hear(ENDS)
+    assert (await live.until_quiet()).split() == ANSWER.split()
+    assert all(unit.audio_data is None for unit in live.units) and len(live.units) > 2
 
 
-def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
+async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
     async def describe(picture: Any, question: str, threads: Any) -> str:
         return f"{picture.width} wide"
 
-    async def scenario() -> None:
-        heard = ["What do you see?", QUESTION]
-        live = await call(scripted("A circle.", "Paris.", heard=heard, describe=describe))
-        pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
-        ahead = await live.view.encode_ahead(pictures[1], 1)
-        assert ahead == PictureAhead(pictures[1], 1)
-        await live.hear(ENDS, frames=[pictures[0], ahead])
-        await live.until_quiet()
-        await live.hear(SILENCE, SILENCE)
-        await live.hear(ENDS)
-        assert isinstance(live.language_model, ScriptedLanguageModel)
-        first, then = (asked[-1].content for asked in live.language_model.asked)
-        assert "64 wide" in first and then == QUESTION
-
-    asyncio.run(scenario())
+    heard = ["What do you see?", QUESTION]
+    live = await call(scripted("A circle.", "Paris.", heard=heard, describe=describe))
+    pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
+    ahead = await live.view.encode_ahead(pictures[1], 1)
+    assert ahead == PictureAhead(pictures[1], 1)
+    await live.hear(ENDS, frames=[pictures[0], ahead])
+    await live.until_quiet()
+    await live.hear(SILENCE, SILENCE)
+    await live.hear(ENDS)
+    first, then = (asked[-1].content for asked in live.language_model.asked)
+    assert "64 wide" in first and then == QUESTION
 
 
 def test_too_little_sound_is_no_unit_and_the_rest_is_kept() -> None:
@@ -253,9 +205,7 @@ def test_too_little_sound_is_no_unit_and_the_rest_is_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_language_model_that_fails_or_waits_leaves_nothing_running() -> None:
     class Failing(ScriptedLanguageModel):
         async def stream(
             self, lines: Sequence[Line], sampling: Sampling
@@ -273,26 +223,89 @@ def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
             finally:
                 self.ended += 1
 
-    async def scenario() -> None:
-        live = await call(replace(scripted(heard=[QUESTION]), language_model=Failing()))
-        with pytest.raises(GenerationFailedError, match="not there"):
-            await live.hear(ENDS)
-
-        waiting = Waiting()
-        live = await call(replace(scripted(heard=[QUESTION, "Stop."]), language_model=waiting))
-        monkeypatch.setattr(CascadeDuplexView, "patience_s", 0.0)
-        assert modes(await live.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-        live = await call(replace(scripted(heard=[QUESTION]), language_model=waiting))
+    live = await call(replace(scripted(heard=[QUESTION]), language_model=Failing()))
+    with pytest.raises(GenerationFailedError, match="not there"):
         await live.hear(ENDS)
-        live.view.stop()
-        live.view.cleanup()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(others)
-        assert waiting.ended == 2
 
-    asyncio.run(scenario())
+    waiting = Waiting()
+    live = await call(replace(scripted(heard=[QUESTION, "Stop."]), language_model=waiting))
+    live.view.patience_s = 0.0
+    assert modes(await live.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    live = await call(replace(scripted(heard=[QUESTION]), language_model=waiting))
+    live.view.patience_s = 0.0
+    await live.hear(ENDS)
+    live.view.stop()
+    live.view.cleanup()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others)
+    assert waiting.ended == 2
+
+
+# Replies that begin before it is certain that the user's turn is over
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [(QUESTION, "S"), ("What is the capital", "L"), ("What is the", "L"), ("Stop.", "L")],
+)
+async def test_a_finished_sentence_is_answered_after_a_short_pause(
+    heard: str, expected: str
+) -> None:
+    live = await call(scripted(ANSWER, heard=[heard]))
+    assert modes(await live.hear(JUST_ENDS)) == expected
+
+
+async def test_a_reply_to_half_a_turn_is_withdrawn_and_the_whole_turn_is_answered() -> None:
+    whole = "What do you think about cats?"
+    heard = ["What do you think?", "About cats?", whole]
+    live = await call(scripted(ANSWER, "They are nice.", heard=heard))
+    assert modes(await live.hear(JUST_ENDS, ENDS, SILENCE)) == "SLS"
+    said = live.language_model.asked[-1]
+    assert said[-1].content == whole and live.language_model.ended == 2
+    assert not any("capital" in line.content or "Paris" in line.content for line in said)
+
+    live = await call(scripted(ANSWER, heard=["What do you think?", "Stop."]))
+    assert modes(await live.hear(JUST_ENDS, ENDS, SILENCE, SILENCE)) == "SLLL"
+
+
+@pytest.mark.parametrize(
+    ("following", "then", "drafts"),
+    [
+        (second(VOICE, *[QUIET] * 9), [QUESTION], 1),
+        (second(VOICE, *[QUIET] * 9), ["What is the capital of Spain?"], 2),
+        (ENDS, ["What is the capital of Spain?"], 2),
+    ],
+)
+async def test_a_reply_is_begun_while_it_is_not_known_yet_whether_the_turn_is_over(
+    following: FloatArray, then: list[str], drafts: int
+) -> None:
+    live = await call(scripted(*[ANSWER] * drafts, heard=[QUESTION, *then]))
+    assert modes(await live.hear(SPEECH)) == "L"
+    await asyncio.sleep(0)
+    assert modes(await live.hear(following)) == "S"
+    assert len(live.language_model.asked) == drafts
+    asked = [line.content for line in live.language_model.asked[-1]]
+    assert asked[-1] == (then or [QUESTION])[-1] and asked.count(QUESTION) <= 1
+
+
+async def test_a_turn_that_gets_no_longer_is_transcribed_once() -> None:
+    live = await call(scripted(ANSWER, heard=["What is the capital", "something else"]))
+    assert modes(await live.hear(JUST_ENDS, SILENCE)) == "LS"
+    [asked] = live.language_model.asked
+    assert asked[-1].content == "What is the capital"
+
+
+async def test_the_language_model_reads_an_unfinished_turn_ahead() -> None:
+    live = await call(scripted(ANSWER, heard=["What is the"]))
+    await live.hear(SPEECH)
+    await asyncio.sleep(0)
+    assert live.language_model.prefetched[-1][-1].content == "What is the"
+    assert not live.language_model.asked
+
+
+# Turns
 
 
 def test_a_turn_never_grows_beyond_its_bound() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -51,10 +50,6 @@ from tests.service.workers import jpeg
 SECOND = np.zeros(16_000, np.float32)
 
 
-def run(scenario: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(scenario)
-
-
 async def all_of(reply: AsyncGenerator[StreamingChunk, None]) -> list[StreamingChunk]:
     return [chunk async for chunk in reply]
 
@@ -70,32 +65,29 @@ async def voice_chat(parts: Parts) -> CascadeStreamingView:
     return view
 
 
-def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
+async def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
     parts = scripted("Hello Anna. Nice to meet you!", "I see.", heard=["My name is Anna.", "And?"])
 
-    async def scenario() -> None:
-        view = await voice_chat(parts)
-        await view.feed_segment(SECOND)
-        *chunks, last = await all_of(view.answer(sets_rollback_point=False))
-        assert [chunk.text_delta for chunk in chunks] == ["Hello Anna. ", "Nice to meet you!"]
-        lengths = [len(chunk.audio_data or b"") // 4 for chunk in chunks]
-        assert lengths == [int(words * WORD_S * OUTPUT_SAMPLE_RATE_HZ) for words in (2, 4)]
-        assert last.is_final and view.reply_end is not None
-        assert view.reply_end.text == "Hello Anna. Nice to meet you!"
-        await view.feed_segment(SECOND)
-        await all_of(view.answer(sets_rollback_point=False))
-        asked = language_of(parts).asked[-1]
-        assert [line.content for line in asked[-3:]] == [
-            "My name is Anna.",
-            "Hello Anna. Nice to meet you!",
-            "And?",
-        ]
-        assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
-
-    run(scenario())
+    view = await voice_chat(parts)
+    await view.feed_segment(SECOND)
+    *chunks, last = await all_of(view.answer(sets_rollback_point=False))
+    assert [chunk.text_delta for chunk in chunks] == ["Hello Anna. ", "Nice to meet you!"]
+    lengths = [len(chunk.audio_data or b"") // 4 for chunk in chunks]
+    assert lengths == [int(words * WORD_S * OUTPUT_SAMPLE_RATE_HZ) for words in (2, 4)]
+    assert last.is_final and view.reply_end is not None
+    assert view.reply_end.text == "Hello Anna. Nice to meet you!"
+    await view.feed_segment(SECOND)
+    await all_of(view.answer(sets_rollback_point=False))
+    asked = language_of(parts).asked[-1]
+    assert [line.content for line in asked[-3:]] == [
+        "My name is Anna.",
+        "Hello Anna. Nice to meet you!",
+        "And?",
+    ]
+    assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
 
 
-def test_speech_is_transcribed_behind_some_silence() -> None:
+async def test_speech_is_transcribed_behind_some_silence() -> None:
     heard: list[FloatArray] = []
 
     class Keeping(ScriptedTranscriber):
@@ -103,78 +95,63 @@ def test_speech_is_transcribed_behind_some_silence() -> None:
             heard.append(samples)
             return await super().transcribe(samples, *options)
 
-    async def scenario() -> None:
-        view = await voice_chat(replace(scripted(), transcriber=Keeping("Hello, who are you?")))
-        await view.feed_segment(np.ones_like(SECOND))
-        [padded] = heard
-        assert not padded[: -len(SECOND)].any() and padded[-len(SECOND) :].all()
-        assert len(padded) / INPUT_SAMPLE_RATE_HZ == pytest.approx(1 + SILENCE_BEFORE_S)
-
-    run(scenario())
+    view = await voice_chat(replace(scripted(), transcriber=Keeping("Hello, who are you?")))
+    await view.feed_segment(np.ones_like(SECOND))
+    [padded] = heard
+    assert not padded[: -len(SECOND)].any() and padded[-len(SECOND) :].all()
+    assert len(padded) / INPUT_SAMPLE_RATE_HZ == pytest.approx(1 + SILENCE_BEFORE_S)
 
 
-def test_what_was_not_understood_is_asked_again() -> None:
+async def test_what_was_not_understood_is_asked_again() -> None:
     parts = scripted(heard=["[noise]"])
 
-    async def scenario() -> None:
-        view = await voice_chat(parts)
-        await view.feed_segment(SECOND)
-        await all_of(view.answer(sets_rollback_point=False))
-        assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
-        assert language_of(parts).asked == []
-
-    run(scenario())
+    view = await voice_chat(parts)
+    await view.feed_segment(SECOND)
+    await all_of(view.answer(sets_rollback_point=False))
+    assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
+    assert language_of(parts).asked == []
 
 
-def test_a_stopped_reply_keeps_what_was_handed_out_and_ends_the_drawing() -> None:
+async def test_a_stopped_reply_keeps_what_was_handed_out_and_ends_the_drawing() -> None:
     parts = scripted("One is done. Two is done. Three is done.", heard=["Count."])
 
-    async def scenario() -> None:
-        view = await voice_chat(parts)
-        await view.feed_segment(SECOND)
-        reply = view.answer(sets_rollback_point=False)
-        first = await anext(reply)
-        view.stop()
-        rest = [chunk async for chunk in reply]
-        assert first.text_delta == "One is done. " and [chunk.is_final for chunk in rest] == [True]
-        assert view.reply_end is not None and view.reply_end.stopped
-        assert view.reply_end.text == "One is done. " and language_of(parts).ended == 1
-
-    run(scenario())
+    view = await voice_chat(parts)
+    await view.feed_segment(SECOND)
+    reply = view.answer(sets_rollback_point=False)
+    first = await anext(reply)
+    view.stop()
+    rest = [chunk async for chunk in reply]
+    assert first.text_delta == "One is done. " and [chunk.is_final for chunk in rest] == [True]
+    assert view.reply_end is not None and view.reply_end.stopped
+    assert view.reply_end.text == "One is done. " and language_of(parts).ended == 1
 
 
-def test_a_spoken_reply_at_its_limit_ends_with_a_whole_sentence() -> None:
+async def test_a_spoken_reply_at_its_limit_ends_with_a_whole_sentence() -> None:
     words = " ".join(["word"] * (SPOKEN_TOKENS_MAX + 50))
     parts = scripted(f"This is short. And {words}", heard=["Tell me."])
 
-    async def scenario() -> None:
-        view = await voice_chat(parts)
-        await view.feed_segment(SECOND)
-        await all_of(view.answer(sets_rollback_point=False))
-        assert view.reply_end is not None and view.reply_end.text.startswith("This is short. And")
-        assert len(view.reply_end.text) < len(words)
-        assert language_of(parts).samplings[0].max_tokens == SPOKEN_TOKENS_MAX
-
-    run(scenario())
+    view = await voice_chat(parts)
+    await view.feed_segment(SECOND)
+    await all_of(view.answer(sets_rollback_point=False))
+    assert view.reply_end is not None and view.reply_end.text.startswith("This is short. And")
+    assert len(view.reply_end.text) < len(words)
+    assert language_of(parts).samplings[0].max_tokens == SPOKEN_TOKENS_MAX
 
 
-def test_a_rolled_back_turn_was_never_said() -> None:
+async def test_a_rolled_back_turn_was_never_said() -> None:
     parts = scripted("Yes.", heard=["First."])
 
-    async def scenario() -> None:
-        view = await voice_chat(parts)
-        before = view.kv_cache_length
-        await view.mark()
-        await view.feed_segment(SECOND)
-        await all_of(view.answer(sets_rollback_point=False))
-        assert view.kv_cache_length > before and view.can_rollback()
-        await view.roll_back()
-        assert view.kv_cache_length == before and not view.can_rollback()
-
-    run(scenario())
+    view = await voice_chat(parts)
+    before = view.kv_cache_length
+    await view.mark()
+    await view.feed_segment(SECOND)
+    await all_of(view.answer(sets_rollback_point=False))
+    assert view.kv_cache_length > before and view.can_rollback()
+    await view.roll_back()
+    assert view.kv_cache_length == before and not view.can_rollback()
 
 
-def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
+async def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
     parts = scripted("I cannot see it.", heard=["What is this?"])
     content = [
         AudioContent(data=encode_wire_audio(SECOND)),
@@ -188,20 +165,17 @@ def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
         return_prompt=True,
     )
 
-    async def scenario() -> None:
-        view = CascadeChatView(parts, LoopThreads())
-        answer = await view.respond(request)
-        assert answer.text == "I cannot see it." and answer.audio_data is None
-        [asked], [sampling] = language_of(parts).asked, language_of(parts).samplings
-        assert "What is this?" in asked[-1].content and "Please." in asked[-1].content
-        assert "cannot make out" in asked[-1].content
-        assert (sampling.temperature, sampling.seed) == (0.0, 7)
-        assert answer.prompt and answer.token_stats and answer.token_stats.input_tokens > 0
-
-    run(scenario())
+    view = CascadeChatView(parts, LoopThreads())
+    answer = await view.respond(request)
+    assert answer.text == "I cannot see it." and answer.audio_data is None
+    [asked], [sampling] = language_of(parts).asked, language_of(parts).samplings
+    assert "What is this?" in asked[-1].content and "Please." in asked[-1].content
+    assert "cannot make out" in asked[-1].content
+    assert (sampling.temperature, sampling.seed) == (0.0, 7)
+    assert answer.prompt and answer.token_stats and answer.token_stats.input_tokens > 0
 
 
-def test_eyes_tell_what_is_on_a_picture() -> None:
+async def test_eyes_tell_what_is_on_a_picture() -> None:
     async def describe(picture: Any, question: str, threads: Any) -> str:
         return f"{picture.size} for {question!r}"
 
@@ -209,16 +183,13 @@ def test_eyes_tell_what_is_on_a_picture() -> None:
     content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
     request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
 
-    async def scenario() -> None:
-        await CascadeChatView(parts, LoopThreads()).respond(request)
-        asked = language_of(parts).asked[0][-1].content
-        assert "(64, 32) for 'What shape is it?'" in asked
-
-    run(scenario())
+    await CascadeChatView(parts, LoopThreads()).respond(request)
+    asked = language_of(parts).asked[0][-1].content
+    assert "(64, 32) for 'What shape is it?'" in asked
 
 
 @pytest.mark.parametrize("in_pieces", [True, False])
-def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
+async def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
     parts = scripted(" and so on.")
     request = ChatRequest(
         messages=[Message(role=Role.USER, content="Go.")],
@@ -226,58 +197,42 @@ def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
         reply_start="First,",
     )
 
-    async def scenario() -> None:
-        view = CascadeChatView(parts, LoopThreads())
-        await view.feed_request(request)
-        chunks = await all_of(view.reply(in_pieces=in_pieces))
-        assert "".join(chunk.text_delta or "" for chunk in chunks) == "First, and so on."
-        assert any(chunk.audio_data for chunk in chunks)
-        assert language_of(parts).asked[0][-1] == Line("assistant", "First,")
-
-    run(scenario())
+    view = CascadeChatView(parts, LoopThreads())
+    await view.feed_request(request)
+    chunks = await all_of(view.reply(in_pieces=in_pieces))
+    assert "".join(chunk.text_delta or "" for chunk in chunks) == "First, and so on."
+    assert any(chunk.audio_data for chunk in chunks)
+    assert language_of(parts).asked[0][-1] == Line("assistant", "First,")
 
 
-def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
-    async def scenario() -> None:
-        view = CascadeStreamingView(scripted(), LoopThreads())
-        messages = [Message(role=Role.USER, content="Go.")]
-        await view.feed_request(StreamingRequest(session_id="s", messages=messages))
-        wanted = ReplyRequest(max_new_tokens=1, reply_start="Done.", generate_audio=False)
-        await all_of(view.reply(wanted))
-        assert view.reply_end is not None and view.reply_end.text == "Done."
-
-    run(scenario())
+async def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
+    view = CascadeStreamingView(scripted(), LoopThreads())
+    messages = [Message(role=Role.USER, content="Go.")]
+    await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+    wanted = ReplyRequest(max_new_tokens=1, reply_start="Done.", generate_audio=False)
+    await all_of(view.reply(wanted))
+    assert view.reply_end is not None and view.reply_end.text == "Done."
 
 
-def test_streaming_hands_out_words_and_goes_on_from_what_was_said() -> None:
+async def test_streaming_hands_out_words_and_goes_on_from_what_was_said() -> None:
     parts = scripted("One two", "Three")
 
-    async def scenario() -> None:
-        view = CascadeStreamingView(parts, LoopThreads())
-        for text in ("Hi.", "And?"):
-            messages = [Message(role=Role.USER, content=text)]
-            await view.feed_request(StreamingRequest(session_id="s", messages=messages))
-            chunks = await all_of(view.reply(streaming.Generate(generate_audio=False)))
-            assert all(chunk.audio_data is None for chunk in chunks)
-        assert [line.content for line in language_of(parts).asked[1][-3:]] == [
-            "Hi.",
-            "One two",
-            "And?",
-        ]
-
-    run(scenario())
+    view = CascadeStreamingView(parts, LoopThreads())
+    for text in ("Hi.", "And?"):
+        messages = [Message(role=Role.USER, content=text)]
+        await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+        chunks = await all_of(view.reply(streaming.Generate(generate_audio=False)))
+        assert all(chunk.audio_data is None for chunk in chunks)
+    assert [line.content for line in language_of(parts).asked[1][-3:]] == ["Hi.", "One two", "And?"]
 
 
-def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
+async def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
     own = np.linspace(-1, 1, 16_000, dtype=np.float32)
 
-    async def scenario() -> None:
-        view = CascadeStreamingView(scripted(default_voice=own), LoopThreads())
-        for voice, notices in ((own, 0), (-own, 1)):
-            await view.begin("", voice=voice, config=HalfDuplexConfig())
-            assert [type(each) for each in view.take_notices()] == [OneVoiceError] * notices
-
-    run(scenario())
+    view = CascadeStreamingView(scripted(default_voice=own), LoopThreads())
+    for voice, notices in ((own, 0), (-own, 1)):
+        await view.begin("", voice=voice, config=HalfDuplexConfig())
+        assert [type(each) for each in view.take_notices()] == [OneVoiceError] * notices
 
 
 def test_the_prompt_holds_the_date_and_keeps_its_beginning() -> None:
@@ -297,27 +252,21 @@ def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() 
         fit_context([system, Line("user", "x" * 20_000)])
 
 
-def test_only_the_bundled_model_gets_its_examples() -> None:
-    async def scenario() -> None:
-        for is_small in (True, False):
-            parts = scripted("Fine.")
-            language_of(parts).is_small = is_small
-            request = ChatRequest(messages=[Message(role=Role.USER, content="How are you?")])
-            await CascadeChatView(parts, LoopThreads()).respond(request)
-            [asked] = language_of(parts).asked
-            assert (len(asked) > 2) is is_small
-
-    run(scenario())
+async def test_only_the_bundled_model_gets_its_examples() -> None:
+    for is_small in (True, False):
+        parts = scripted("Fine.")
+        language_of(parts).is_small = is_small
+        request = ChatRequest(messages=[Message(role=Role.USER, content="How are you?")])
+        await CascadeChatView(parts, LoopThreads()).respond(request)
+        [asked] = language_of(parts).asked
+        assert (len(asked) > 2) is is_small
 
 
-def test_a_chosen_model_answers_everything_itself() -> None:
-    async def scenario() -> None:
-        parts = scripted("I am Large.")
-        language_of(parts).is_small = False
-        request = ChatRequest(messages=[Message(role=Role.USER, content="Who are you?")])
-        assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "I am Large."
-
-    run(scenario())
+async def test_a_chosen_model_answers_everything_itself() -> None:
+    parts = scripted("I am Large.")
+    language_of(parts).is_small = False
+    request = ChatRequest(messages=[Message(role=Role.USER, content="Who are you?")])
+    assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "I am Large."
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,15 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from core.audio import encode_wire_audio, write_wav
-from core.errors import (
-    AudioError,
-    BadConfigError,
-    PictureError,
-)
-from core.processors.content import (
-    decode_frames,
-    model_items,
-    model_messages,
-    resolve_voice,
-    with_voice_prompt,
-)
+from core.errors import AudioError, BadConfigError, PictureError
+from core.processors.content import model_messages, resolve_voice, with_voice_prompt
 from core.schemas.common import (
     AudioContent,
     ContentItem,
@@ -46,14 +37,18 @@ def wire_picture(width: int = 8, height: int = 6) -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
+def parts_of(*items: ContentItem) -> list[Any]:
+    [message] = model_messages([Message(role=Role.USER, content=list(items))])
+    return list(message.content)
+
+
 def test_text_sound_and_pictures_keep_their_order() -> None:
     sound = tone(16_000, 0.5)
-    items: list[ContentItem] = [
+    text, picture, heard = parts_of(
         TextContent(text="look"),
         ImageContent(data=wire_picture()),
         AudioContent(data=encode_wire_audio(sound)),
-    ]
-    text, picture, heard = model_items(items)
+    )
     assert text == "look"
     assert isinstance(picture, Image.Image) and (picture.size, picture.mode) == ((8, 6), "RGB")
     assert isinstance(heard, np.ndarray) and np.array_equal(heard, sound)
@@ -70,7 +65,7 @@ def test_a_video_interleaves_pictures_and_sound_by_the_second(
     stack_frames: int, expected: str
 ) -> None:
     film = base64.b64encode(encode_video(seconds=3, sound=True)).decode()
-    [parts] = model_items([VideoContent(data=film, stack_frames=stack_frames)])
+    [parts] = parts_of(VideoContent(data=film, stack_frames=stack_frames))
     assert kinds(parts) == expected
     assert isinstance(parts, list)
     sounds = [part for part in parts if isinstance(part, np.ndarray)]
@@ -79,19 +74,19 @@ def test_a_video_interleaves_pictures_and_sound_by_the_second(
 
 def test_a_silent_video_is_pictures_alone() -> None:
     film = base64.b64encode(encode_video(seconds=2)).decode()
-    [parts] = model_items([VideoContent(data=film)])
+    [parts] = parts_of(VideoContent(data=film))
     assert kinds(parts) == "PP"
 
 
 def test_what_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(AudioError, match="Base64"):
-        model_items([AudioContent(data="?")])
+        parts_of(AudioContent(data="?"))
     with pytest.raises(PictureError):
-        model_items([ImageContent(data="AAAA")])
+        parts_of(ImageContent(data="AAAA"))
     with pytest.raises(PictureError, match="Base64"):
-        model_items([VideoContent(data="?")])
+        parts_of(VideoContent(data="?"))
     with pytest.raises(PictureError, match="not a video"):
-        model_items([VideoContent(data="AAAA")])
+        parts_of(VideoContent(data="AAAA"))
 
 
 def test_the_models_own_system_prompt_introduces_the_voice() -> None:
@@ -145,10 +140,3 @@ def test_a_voice_file_precedes_samples_and_the_default(tmp_path: Path) -> None:
     assert resolve_voice(TTSConfig(), None) is None
     with pytest.raises(AudioError, match="There is no audio file"):
         resolve_voice(TTSConfig(ref_audio_path="/nowhere.wav"), VOICE)
-
-
-def test_frames_may_come_decoded_or_not() -> None:
-    picture = Image.new("RGB", (4, 4))
-    assert [frame.size for frame in decode_frames([picture, wire_picture()])] == [(4, 4), (8, 6)]
-    with pytest.raises(PictureError):
-        decode_frames(["?"])

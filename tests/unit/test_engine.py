@@ -95,6 +95,19 @@ def run_on(engine: Engine, work: Callable[[], Any]) -> Any:
     return engine.submit(work).result(LIMIT_S)
 
 
+def hold(engine: Engine) -> threading.Event:
+    """Occupy the thread until the event that is returned is set."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go_on.wait(LIMIT_S)
+
+    engine.submit(wait)
+    assert begun.wait(LIMIT_S)
+    return go_on
+
+
 @pytest.fixture
 def passes() -> Together:
     return Together()
@@ -109,110 +122,79 @@ def engine(passes: Together) -> Iterator[Engine]:
     made.close()
 
 
-def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> None:
-    async def scenario() -> None:
-        assert await engine.call(lambda: threading.current_thread().name) == "engine"
-        with pytest.raises(ZeroDivisionError):
-            await engine.call(lambda: 1 // 0)
-
-    asyncio.run(scenario())
+async def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> None:
+    assert await engine.call(lambda: threading.current_thread().name) == "engine"
+    with pytest.raises(ZeroDivisionError):
+        await engine.call(lambda: 1 // 0)
 
 
-def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine, passes: Together) -> None:
-    done = threading.Event()
-
-    async def scenario() -> None:
-        engine.submit(lambda: passes.may_run.wait(LIMIT_S))
-        waiting = asyncio.create_task(engine.call(done.set))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        passes.may_run.set()
-
-    passes.may_run.clear()
-    asyncio.run(scenario())
+async def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine) -> None:
+    done, go_on = threading.Event(), hold(engine)
+    waiting = asyncio.create_task(engine.call(done.set))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    go_on.set()
     assert done.wait(LIMIT_S)
     assert run_on(engine, lambda: True), "it still works"
 
 
-def test_tasks_go_side_by_side_on_its_thread_alone(engine: Engine, passes: Together) -> None:
+async def test_tasks_go_side_by_side_on_its_thread_alone(engine: Engine, passes: Together) -> None:
     tasks = [Countdown(3), Countdown(5)]
-
-    async def scenario() -> list[int]:
-        running = [asyncio.create_task(run(engine, task)) for task in tasks]
-        await asyncio.sleep(0)
-        passes.may_run.set()
-        return await asyncio.gather(*running)
-
     passes.may_run.clear()
-    assert asyncio.run(scenario()) == [0, 0], "their results"
+    running = [asyncio.create_task(run(engine, task)) for task in tasks]
+    await asyncio.sleep(0)
+    passes.may_run.set()
+    assert await asyncio.gather(*running) == [0, 0], "their results"
     assert all(task.threads == {"engine"} for task in tasks)
     assert 2 in passes.sizes and sum(passes.sizes) == 8
 
 
-def test_a_stream_yields_what_is_emitted_and_pauses_there(engine: Engine) -> None:
-    task = Countdown(9, emits_at=(6, 2))
-
-    async def scenario() -> list[int]:
-        stream = begin(engine, task, due_s=7.0)
-        assert task.left == 9, "it begins when it is asked for"
-        emitted = [value async for value in stream]
-        assert stream.result == 0
-        return emitted
-
-    assert asyncio.run(scenario()) == [6, 2]
-    assert task.due_s == 7.0
+async def test_a_stream_yields_what_is_emitted_and_pauses_there(engine: Engine) -> None:
+    stream = begin(engine, Countdown(9, emits_at=(6, 2)), due_s=7.0)
+    assert stream.left == 9, "it begins when it is asked for"
+    assert [value async for value in stream] == [6, 2]
+    assert (stream.result, stream.due_s) == (0, 7.0)
 
 
-def test_a_stream_that_is_left_is_closed(engine: Engine) -> None:
-    task = Countdown(9, emits_at=(6,))
-
-    async def scenario() -> None:
-        stream = begin(engine, task)
+async def test_a_stream_that_is_left_is_closed(engine: Engine) -> None:
+    stream = begin(engine, Countdown(9, emits_at=(6,)))
+    await anext(stream)
+    await stream.aclose()
+    with pytest.raises(StopAsyncIteration):
         await anext(stream)
-        await stream.aclose()
-        with pytest.raises(StopAsyncIteration):
-            await anext(stream)
-
-    asyncio.run(scenario())
-    assert task.is_closed and task.left == 6
+    assert stream.is_closed and stream.left == 6
 
 
-def test_cancelling_the_caller_closes_the_task_between_two_passes(
+async def test_cancelling_the_caller_closes_the_task_between_two_passes(
     engine: Engine, passes: Together
 ) -> None:
     task = Countdown(1_000_000)
-
-    async def scenario() -> None:
-        running = asyncio.create_task(run(engine, task))
-        await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
-        running.cancel()
-        await asyncio.sleep(0)
-        assert not running.done() and not task.is_closed, "it waits for the pass under way"
-        passes.may_run.set()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
     passes.may_run.clear()
-    asyncio.run(scenario())
+    running = asyncio.create_task(run(engine, task))
+    await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done() and not task.is_closed, "it waits for the pass under way"
+    passes.may_run.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert task.is_closed and task.left == 999_999
 
 
-def test_cancelling_again_waits_for_no_pass_that_hangs(engine: Engine, passes: Together) -> None:
+async def test_cancelling_again_waits_for_no_pass_that_hangs(
+    engine: Engine, passes: Together
+) -> None:
     task = Countdown(1_000_000)
-
-    async def scenario() -> None:
-        running = asyncio.create_task(run(engine, task))
-        await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
-        for _ in range(2):
-            running.cancel()
-            await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert not task.is_closed
-
     passes.may_run.clear()
-    asyncio.run(scenario())
+    running = asyncio.create_task(run(engine, task))
+    await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
+    for _ in range(2):
+        running.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not task.is_closed
     passes.may_run.set()
     assert run_on(engine, lambda: task.is_closed), "the engine closes it as soon as it can"
 
@@ -234,66 +216,39 @@ def test_calls_come_between_the_passes_of_a_long_task(engine: Engine) -> None:
     assert seen == sorted(seen, reverse=True)
 
 
-def test_a_broken_pass_is_raised_at_every_caller_and_closes_the_tasks(
+async def test_a_broken_pass_is_raised_at_every_caller_and_closes_the_tasks(
     engine: Engine, passes: Together
 ) -> None:
     tasks = [Countdown(1), Countdown(1)]
-
-    async def scenario() -> list[BaseException | int]:
-        runs = [run(engine, task) for task in tasks]
-        return await asyncio.gather(*runs, return_exceptions=True)
-
     passes.fails = True
-    assert [type(each) for each in asyncio.run(scenario())] == [GenerationFailedError] * 2
+    found = await asyncio.gather(*(run(engine, task) for task in tasks), return_exceptions=True)
+    assert [type(each) for each in found] == [GenerationFailedError] * 2
     assert all(task.is_closed for task in tasks)
     passes.fails = False
     engine.resume(Countdown(1)).result(LIMIT_S)
 
 
-def test_too_much_waiting_is_refused(
-    engine: Engine, passes: Together, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_much_waiting_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "WAITING_MAX", 2)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        go_on.wait(LIMIT_S)
-
-    engine.submit(hold)
-    assert begun.wait(LIMIT_S)
+    freed, go_on = threading.Event(), hold(engine)
     waiting = [engine.submit(lambda: None) for _ in range(2)]
     with pytest.raises(GenerationFailedError):
         engine.submit(lambda: None)
     refused = Countdown(1)
-
-    async def free() -> None:
-        running = asyncio.create_task(run(engine, refused))
-        freeing = asyncio.create_task(engine.call(freed.set, is_bounded=False))
-        await asyncio.sleep(0)
-        go_on.set()
-        await freeing
-        with pytest.raises(GenerationFailedError):
-            await running
-
-    freed = threading.Event()
-    asyncio.run(free())
+    running = asyncio.create_task(run(engine, refused))
+    freeing = asyncio.create_task(engine.call(freed.set, is_bounded=False))
+    await asyncio.sleep(0)
+    go_on.set()
+    await freeing
+    with pytest.raises(GenerationFailedError):
+        await running
     assert freed.is_set() and refused.is_closed, "what frees something is never refused"
     for each in waiting:
         each.result(LIMIT_S)
 
 
-def test_a_closed_engine_refuses_what_waits_and_what_comes(passes: Together) -> None:
-    engine = Engine(QUIET)
-    engine.run_pass = cast(Any, passes)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        go_on.wait(LIMIT_S)
-
-    engine.submit(hold)
-    assert begun.wait(LIMIT_S)
+async def test_a_closed_engine_refuses_what_waits_and_what_comes(engine: Engine) -> None:
+    go_on = hold(engine)
     waiting = engine.submit(lambda: None)
     closing = threading.Thread(target=engine.close)
     closing.start()
@@ -307,15 +262,13 @@ def test_a_closed_engine_refuses_what_waits_and_what_comes(passes: Together) -> 
     with pytest.raises(ShuttingDownError):
         waiting.result(LIMIT_S)
     with pytest.raises(ShuttingDownError):
-        asyncio.run(run(engine, Countdown(1)))
+        await run(engine, Countdown(1))
 
 
 def test_an_engine_that_hangs_refuses_what_waits(
-    passes: Together, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, passes: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "JOIN_LIMIT_S", 0.01)
-    engine = Engine(QUIET)
-    engine.run_pass = cast(Any, passes)
     passes.may_run.clear()
     task = Countdown(1)
     done = engine.resume(task)
@@ -366,7 +319,7 @@ def test_the_time_of_the_work_at_hand_is_its_silence() -> None:
     assert (heartbeat.silent_s, heartbeat.worked_s) == (0.0, 3.0)
 
 
-def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: Engine) -> None:
+async def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: Engine) -> None:
     begins, may_answer = threading.Event(), threading.Event()
 
     class Slow:
@@ -382,19 +335,16 @@ def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engine: En
         yield cast(Any, object.__new__(Vocode))
         return "answered"
 
-    async def scenario() -> None:
-        engine.run_pass = partial(run_pass, cast(Any, Slow()))
-        engine.submit(lambda: begins.wait(LIMIT_S))  # so that both are in one pass
-        quick, slow = Task(emitting(), engine=engine), Task(requesting(), engine=engine)
-        waiting = asyncio.create_task(anext(slow, None))
-        first = asyncio.create_task(anext(quick))
-        await asyncio.sleep(0)
-        begins.set()
-        assert await first == "early", "while the pass waits for the other's answer"
-        last = asyncio.create_task(anext(quick, None))
-        await asyncio.sleep(0)
-        may_answer.set()
-        await asyncio.gather(last, waiting)
-        assert (quick.result, slow.result) == ("end", "answered")
-
-    asyncio.run(scenario())
+    engine.run_pass = partial(run_pass, cast(Any, Slow()))
+    engine.submit(lambda: begins.wait(LIMIT_S))  # so that both are in one pass
+    quick, slow = Task(emitting(), engine=engine), Task(requesting(), engine=engine)
+    waiting = asyncio.create_task(anext(slow, None))
+    first = asyncio.create_task(anext(quick))
+    await asyncio.sleep(0)
+    begins.set()
+    assert await first == "early", "while the pass waits for the other's answer"
+    last = asyncio.create_task(anext(quick, None))
+    await asyncio.sleep(0)
+    may_answer.set()
+    await asyncio.gather(last, waiting)
+    assert (quick.result, slow.result) == ("end", "answered")

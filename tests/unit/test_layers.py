@@ -69,7 +69,6 @@ LAYERS = (
             "core.schemas",
             "core.addresses",
             "core.errors",
-            "core.capabilities",
             "core.sums",
             "gateway_modules.queue.scheduling",
             "config",
@@ -305,7 +304,7 @@ def test_one_module_knows_ray() -> None:
     assert knowing == {"launcher/ray_engine.py"}
 
 
-LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "gateway")
+LIGHT_MODULES = ("core", "core.schemas", "core.errors", "gateway")
 
 
 @pytest.mark.parametrize("module", LIGHT_MODULES)

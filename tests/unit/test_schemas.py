@@ -63,7 +63,7 @@ def test_every_model_is_frozen_and_every_field_is_described(model: type[WireMode
 
 def test_importing_the_schemas_imports_nothing_heavy() -> None:
     code = (
-        "import sys, core.schemas.chat, core.schemas.worker, core.capabilities, core.endpointing;"
+        "import sys, core.schemas.chat, core.schemas.worker, core.endpointing;"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     answer = subprocess.run(

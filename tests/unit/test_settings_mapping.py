@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -71,27 +72,21 @@ def _other(value: object) -> object:
             return {"explicit": "explicit", "sampling": "greedy", None: 5}[value]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", sorted(set(DuplexConfig.model_fields) - ONE_VALUE))
-def test_every_duplex_setting_arrives(name: str) -> None:
-    wanted = _other(vars(DuplexConfig())[name])
-    settings = override(DuplexSettings(), DuplexConfig.model_validate({name: wanted}))
-    assert vars(settings)[name] == wanted
-    assert replace(settings, **{name: vars(DuplexSettings())[name]}) == DuplexSettings()
-
-
-@pytest.mark.parametrize("name", sorted(GenerationConfig.model_fields))
-def test_every_generation_setting_arrives(name: str) -> None:
-    wanted = _other(vars(GenerationConfig())[name])
-    settings = override(GenerationSettings(), GenerationConfig.model_validate({name: wanted}))
-    assert vars(settings)[RENAMED.get(name, name)] == wanted
-
-
-@pytest.mark.parametrize("name", sorted(set(TTSSamplingParams.model_fields)))
-def test_every_speech_setting_arrives(name: str) -> None:
-    wanted = _other(vars(TTSSamplingParams())[name])
-    sampling = override(SpeechSampling(), TTSSamplingParams.model_validate({name: wanted}))
-    assert vars(sampling)[name] == wanted
-    assert override(SpeechSampling(), None) == SpeechSampling()
+@pytest.mark.parametrize(
+    ("wire", "base", "name"),
+    [
+        (type(wire), base, name)
+        for wire, base in PAIRS
+        for name in sorted(set(type(wire).model_fields) - ONE_VALUE)
+    ],
+)
+def test_every_setting_arrives_and_changes_no_other(
+    wire: type[BaseModel], base: Any, name: str
+) -> None:
+    wanted, ours = _other(vars(wire())[name]), RENAMED.get(name, name)
+    settings, usual = override(base, wire.model_validate({name: wanted})), override(base, wire())
+    assert vars(settings)[ours] == wanted
+    assert replace(settings, **{ours: vars(usual)[ours]}) == usual
 
 
 def test_settings_without_a_wire_field_stay_the_operators() -> None:
@@ -102,6 +97,7 @@ def test_settings_without_a_wire_field_stay_the_operators() -> None:
     assert settings.force_listen_count == 3, "never an earlier session's value"
     kept = override(GenerationSettings(enable_thinking=True), GenerationConfig())
     assert kept.enable_thinking
+    assert override(SpeechSampling(), None) == SpeechSampling()
 
 
 def test_unknown_keys_have_no_effect() -> None:

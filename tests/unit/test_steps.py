@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from core.engine.passes import run_alone, stream_alone
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps
-from tests.fakes.batching import run_together
+from tests.fakes.batching import stream_alone
 
 
 class Echo:
@@ -80,22 +80,6 @@ def test_a_failure_nobody_handles_reaches_the_caller() -> None:
         run_alone(_count(3), Echo(frozenset({1})))
 
 
-def test_leaving_a_stream_closes_the_capability() -> None:
-    events = []
-
-    def tidy() -> Steps[None]:
-        try:
-            yield Emit("begun")
-            yield _ask()
-        finally:
-            events.append("closed")
-
-    stream = stream_alone(tidy(), Echo())
-    assert next(stream) == "begun"
-    stream.close()
-    assert events == ["closed"]
-
-
 def test_work_between_requests_records_no_gradients() -> None:
     def curious() -> Steps[bool]:
         yield _ask()
@@ -103,10 +87,3 @@ def test_work_between_requests_records_no_gradients() -> None:
 
     assert run_alone(curious(), Echo())
     assert not torch.is_inference_mode_enabled()
-
-
-def test_together_every_group_holds_one_request_of_each_that_still_runs() -> None:
-    echo = Echo()
-    results = run_together([_count(1), _count(3), _count(0), _count(2)], echo)
-    assert echo.groups == [3, 2, 1]
-    assert results == [[0], [1, 3, 5], [], [2, 4]]

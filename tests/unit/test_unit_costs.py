@@ -38,8 +38,10 @@ class Duplex(DuplexView):
 
 
 def step(made: UnitResult) -> DuplexGenerateResult:
-    shared = dict.fromkeys(("tokenizer", "policy", "defaults", "prompts"))
-    model = SimpleNamespace(duplex=SimpleNamespace(config=MiniCPMOConfig(), **shared))
+    shared = dict.fromkeys(("policy", "defaults", "prompts"))
+    tokenizer = SimpleNamespace(special=None)
+    duplex = SimpleNamespace(config=MiniCPMOConfig(), tokenizer=tokenizer, **shared)
+    model = SimpleNamespace(duplex=duplex)
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     speech = SimpleNamespace(vocoder=None)
     audio_input = SimpleNamespace(pending=torch.zeros(0), audio_units=0, mel=MelState())

@@ -19,10 +19,7 @@ from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels, one
 from tests.fakes.words import tiny_tokenizer
 
 SETTINGS = DuplexSettings(
-    decode_mode="greedy",
-    force_listen_count=0,
-    text_repetition_penalty=1.0,
-    length_penalty=1.0,
+    decode_mode="greedy", force_listen_count=0, text_repetition_penalty=1.0, length_penalty=1.0
 )
 
 
@@ -191,32 +188,16 @@ def test_the_first_decision_counts_no_characters(
     assert draft.ids == [five] * 5
 
 
+@pytest.mark.parametrize("closing", ["chunk_eos", "listen", "a word"])
 def test_the_turn_end_enters_the_unit_and_one_more_decision_closes_it(
-    bench: Bench, tokens: SpecialTokens
+    bench: Bench, tokens: SpecialTokens, closing: str
 ) -> None:
-    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, tokens.chunk_eos)
-    assert draft.end_of_turn
-    assert not draft.is_listen
-    assert draft.ids == [bench.a, tokens.turn_eos]
-    assert draft.terminator == tokens.chunk_eos
-    assert bench.cached == [tokens.speak, bench.a, tokens.turn_eos]
-    assert bench.session.turn.has_ended
-
-
-def test_listen_after_the_turn_end_keeps_the_tail(bench: Bench, tokens: SpecialTokens) -> None:
-    """D21."""
-    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, tokens.listen)
+    """D21: whatever follows is no text, and the tail is kept."""
+    decided = {"chunk_eos": tokens.chunk_eos, "listen": tokens.listen, "a word": bench.b}[closing]
+    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, decided)
     assert (draft.is_listen, draft.end_of_turn) == (False, True)
     assert draft.ids == [bench.a, tokens.turn_eos]
-    assert draft.terminator == tokens.listen
-
-
-def test_text_after_the_turn_end_is_forced_to_a_terminator(
-    bench: Bench, tokens: SpecialTokens
-) -> None:
-    """D21."""
-    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, bench.b)
-    assert (draft.end_of_turn, draft.terminator) == (True, tokens.chunk_eos)
+    assert draft.terminator == (tokens.chunk_eos if decided == bench.b else decided)
     assert bench.cached == [tokens.speak, bench.a, tokens.turn_eos]
     assert bench.session.turn.has_ended
 
@@ -319,19 +300,3 @@ def test_a_stop_ends_the_unit_before_the_next_pass(bench: Bench, tokens: Special
     draft = end.value.value
     assert (draft.terminator, draft.ids, draft.is_listen) == (None, [], False)
     assert bench.cached == [tokens.speak]
-
-
-def test_a_rejected_token_never_reaches_the_cache(
-    bench: Bench, tokens: SpecialTokens, tokenizer: MiniCPMOTokenizerFast
-) -> None:
-    """Terminators, the cut token, what follows the turn end: none is fed while decoding."""
-    five, four = _word(tokenizer, 5), _word(tokenizer, 4)
-    bench.decode(tokens.speak, *[five] * 5, four)
-    bench.decode(tokens.speak, bench.a, tokens.turn_eos, bench.b)
-    bench.decode(tokens.listen)
-    bench.decode(tokens.speak, tokens.chunk_eos)
-    assert bench.cached == [
-        *(tokens.speak, *[five] * 5),
-        *(tokens.speak, bench.a, tokens.turn_eos),
-        tokens.speak,
-    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeImages, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
-from MiniCPMO45.modes.duplex import get_audio_embedding, prepare_audio, split_unit_audio
+from MiniCPMO45.modes import duplex
+from MiniCPMO45.modes.duplex import get_audio_embedding, prepare_audio
 from MiniCPMO45.modes.prompt_input import picture_pieces
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
@@ -45,9 +47,17 @@ def _ramp(n_samples: int, start: int = 1) -> np.ndarray:
     return np.arange(start, start + n_samples, dtype=np.float32)
 
 
+def split(session: Session, audio: Any) -> tuple[Tensor | None, Tensor]:
+    """Return the samples of the next unit, None if there are too few, and those that wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplex, "push", lambda _state, samples: samples)
+        prepared = prepare_audio(session.audio_input, audio)
+    return prepared.mel, prepared.rest
+
+
 def _units(session: Session, pieces: list[np.ndarray]) -> Iterator[Tensor]:
     for piece in pieces:
-        samples, session.audio_input.pending = split_unit_audio(session.audio_input, piece)
+        samples, session.audio_input.pending = split(session, piece)
         if samples is not None:
             session.audio_input.audio_units += 1
             yield samples
@@ -74,10 +84,10 @@ def test_seconds_in_are_seconds_out_and_80_samples_stay(session: Session) -> Non
 
 def test_too_little_audio_waits(session: Session) -> None:
     list(_units(session, [_ramp(LATER)]))
-    samples, waiting = split_unit_audio(session.audio_input, _ramp(LATER - 81))
+    samples, waiting = split(session, _ramp(LATER - 81))
     assert samples is None
     session.audio_input.pending = waiting
-    samples, waiting = split_unit_audio(session.audio_input, _ramp(1))
+    samples, waiting = split(session, _ramp(1))
     assert samples is not None
     assert (len(samples), len(waiting)) == (LATER, 0)
 
@@ -90,7 +100,7 @@ def test_more_than_a_second_waits_for_the_next_units(session: Session) -> None:
 
 def test_splitting_leaves_the_state_alone(session: Session) -> None:
     before = session.audio_input.pending
-    split_unit_audio(session.audio_input, _ramp(20_000))
+    split(session, _ramp(20_000))
     assert session.audio_input.pending is before
     assert session.audio_input.audio_units == 0
 
@@ -116,7 +126,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
         "float64": audio.astype(np.float64),
         "list": audio.tolist(),
     }
-    samples, _ = split_unit_audio(session.audio_input, given_as[kind])
+    samples, _ = split(session, given_as[kind])
     assert samples is not None
     assert samples.dtype == torch.float32
     assert torch.equal(samples, torch.from_numpy(audio[:FIRST]))
@@ -124,7 +134,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
 
 def test_the_waiting_samples_are_not_the_callers_memory(session: Session) -> None:
     audio = _ramp(20_000)
-    _, waiting = split_unit_audio(session.audio_input, audio)
+    _, waiting = split(session, audio)
     before = waiting.clone()
     audio[:] = 0
     assert torch.equal(waiting, before)

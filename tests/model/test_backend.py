@@ -1,14 +1,27 @@
-"""The description of a checkpoint follows from its configuration and size."""
+"""The backend of the real model: its description of a checkpoint, and its warm-up."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import accumulate, count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.processors.backend import PUBLISHED_MIN_PARAMETERS, kind_of, read_card
+from core.processors.backend import (
+    PUBLISHED_MIN_PARAMETERS,
+    ROUNDS,
+    kind_of,
+    measure_units,
+    read_card,
+    speak_once,
+)
 from core.schemas.worker import ModelKind
+from MiniCPMO45.engine.steps import DrawCodes, EncodeImages, Request
+from tests.fakes.decoders import held_tokens
+from tests.model.views import load
 
 FULL_SIZE = PUBLISHED_MIN_PARAMETERS + 1
 
@@ -48,3 +61,29 @@ def test_model_card_names_the_model_and_suggestions(tmp_path: Path) -> None:
 def test_an_unusable_card_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "model_card.json").write_text(content)
     assert read_card(tmp_path) == read_card(tmp_path / "nowhere")
+
+
+def test_units_of_one_and_of_several_sessions_are_timed_and_leave_nothing_behind(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = load(checkpoint).duplex.context
+    executor = context.model.executor
+    speak_once(context)
+    stores = executor.llm_store, executor.tts_store
+    held = [held_tokens(store) for store in stores]
+    asked: list[Request] = []
+    answer = executor.answer
+
+    def noted(requests: Sequence[Request]) -> list[Any]:
+        asked.extend(requests)
+        return answer(requests)
+
+    monkeypatch.setattr(executor, "answer", noted)
+    ticks = accumulate(count(1))  # each round takes one second more than the one before
+    measured = measure_units(context, 2, now_s=lambda: float(next(ticks)))
+    assert measured == {1: 2.0, 2: 2.0 + 2 * ROUNDS}
+    looks = [each for each in asked if isinstance(each, EncodeImages)]
+    assert len(looks) == 3 * ROUNDS, "every unit sees a picture"
+    speaking = {each.kv for each in asked if isinstance(each, DrawCodes)}
+    assert len(speaking) == 1, "one of two speaks"
+    assert held == [held_tokens(store) for store in stores]

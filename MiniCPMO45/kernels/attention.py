@@ -128,7 +128,7 @@ def attend_by_kernels(
     pages = (kv_layer, kv_layer if kv_scales is None else kv_scales)  # any pointer without scales
     places = (rows.positions, rows.sequences, rows.page_table)
     inputs = (qkv, q_norm, k_norm, *tables, *places, *pages)
-    overlap, has_norm = dependent_launch(qkv), norms is not None
+    overlap = dependent_launch(qkv)
     shape = {"H": heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **overlap}
     shape["IS_CODED"] = kv_scales is not None
     wide = max(triton.next_power_of_2(d), NARROWEST_HEAD)
@@ -141,12 +141,12 @@ def attend_by_kernels(
     into = (mixed, parts, stats, max_pages)
     if rows.rows_per_tile == 1:
         attend_one_row[(splits, kv_heads, count)](
-            *inputs, *into, eps, scale, HAS_NORM=has_norm, EARLY_PAGES=plan.early_pages, **tile
+            *inputs, *into, eps, scale, EARLY_PAGES=plan.early_pages, **tile
         )
     else:
         queries, half = torch.empty_like(mixed), triton.next_power_of_2(d // 2)
         together = math.gcd(heads, kv_heads, MOST_HEADS_TOGETHER)
-        turn = {"HAS_NORM": has_norm, "HALF": half, "HEADS": together, "num_warps": 1, **shape}
+        turn = {"HALF": half, "HEADS": together, "num_warps": 1, **shape}
         rotate_and_store[(count, (heads + 2 * kv_heads) // together)](
             *inputs, queries, mixed, max_pages, eps, **turn
         )

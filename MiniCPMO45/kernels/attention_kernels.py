@@ -118,16 +118,14 @@ def combine_splits(
 
 
 @triton.jit
-def _rotate(
-    own, norm, cos, sin, eps, HAS_NORM: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr
-):  # fmt: skip
+def _rotate(own, norm, cos, sin, eps, D: tl.constexpr, WIDE: tl.constexpr):
     """Load heads at pointers `own` [LINES, 1], normalise and rotate them: float32 [LINES, WIDE]."""
     d = tl.arange(0, WIDE)
     across = tl.where(d < D // 2, d + D // 2, d - D // 2)
     values = tl.load(own + d[None, :], mask=(d < D)[None, :], other=0.0)
     opposite = tl.load(own + across[None, :], mask=(d < D)[None, :], other=0.0)
     wide, wide_opposite = values.to(tl.float32), opposite.to(tl.float32)
-    if HAS_NORM:
+    if norm is not None:
         scale = tl.rsqrt(tl.sum(wide * wide, 1) / D + eps)[:, None]
         kind = values.dtype
         factors = tl.load(norm + d, mask=d < D, other=0.0)[None, :]
@@ -168,9 +166,9 @@ def _store_row(into, row_scale_at, row, is_value, IS_CODED: tl.constexpr):
 def attend_one_row(
     qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
     kv_scales, mixed, parts, part_stats, max_pages, eps, scale,
-    HAS_NORM: tl.constexpr, H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr, PAGE: tl.constexpr, LINES: tl.constexpr, SPLITS: tl.constexpr,
-    EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
+    H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, PAGE: tl.constexpr,
+    LINES: tl.constexpr, SPLITS: tl.constexpr, EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr,
+    IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """One program: one row, one key-value head, one range of keys; a line is a query head.
 
@@ -204,12 +202,12 @@ def attend_one_row(
         return
     own = qkv + row * ((H + 2 * KVH) * D)
     heads = own + (kv_head * GROUP + tl.minimum(group, GROUP - 1))[:, None] * D
-    query = _rotate(heads, q_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+    query = _rotate(heads, q_norm, cos, sin, eps, D, WIDE)
     if (first_page <= position // PAGE) & (position // PAGE < last_page):
         page = tl.load(table + position // PAGE).to(tl.int64)
         into = kv_head_pages + page * (2 * PLANE) + (position % PAGE) * D + d[None, :]
         new = own + (H + kv_head + tl.arange(0, 1))[:, None] * D
-        key = _rotate(new, k_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+        key = _rotate(new, k_norm, cos, sin, eps, D, WIDE)
         value = tl.load(new + KVH * D + d[None, :], mask=is_d, other=0.0)
         row_scales = kv_head_scales + page * (2 * KVH * PAGE) + position % PAGE
         _store_row(into, row_scales, key.to(value.dtype), is_d, IS_CODED)
@@ -227,14 +225,13 @@ def attend_one_row(
 
 @triton.jit
 def _turn(
-    first, second, norm, cos_table, sin_table, position, eps,
-    HAS_NORM: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
-):  # fmt: skip
+    first, second, norm, cos_table, sin_table, position, eps, D: tl.constexpr, HALF: tl.constexpr
+):
     """Normalise and rotate heads given as halves [HEADS, HALF]; HALF is D / 2 or more."""
     half = tl.arange(0, HALF)
     is_half = half < D // 2
     wide, wide_second = first.to(tl.float32), second.to(tl.float32)
-    if HAS_NORM:
+    if norm is not None:
         factors = tl.load(norm + half, mask=is_half, other=0.0)[None, :]
         factors_second = tl.load(norm + D // 2 + half, mask=is_half, other=0.0)[None, :]
         mean = (tl.sum(wide * wide, 1) + tl.sum(wide_second * wide_second, 1)) / D
@@ -254,8 +251,8 @@ def _turn(
 @triton.jit
 def rotate_and_store(
     qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
-    kv_scales, queries, mixed, max_pages, eps, HAS_NORM: tl.constexpr, H: tl.constexpr,
-    KVH: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr,
+    kv_scales, queries, mixed, max_pages, eps,
+    H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr,
     HEADS: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """One program: HEADS heads of one kind (query, key, value) of one row."""
@@ -266,8 +263,9 @@ def rotate_and_store(
     position = tl.load(positions + row)
     half = tl.arange(0, HALF)  # a power of two, at least D / 2
     is_half = (half < D // 2)[None, :]
+    is_query = tl.program_id(1) * HEADS < H
     if position < 0:
-        if tl.program_id(1) * HEADS < H:
+        if is_query:
             hole = mixed + row * H * D + head[:, None] * D + half[None, :]
             nothing = tl.zeros((HEADS, HALF), mixed.dtype.element_ty)
             tl.store(hole, nothing, mask=is_half)
@@ -276,19 +274,16 @@ def rotate_and_store(
     own = qkv + row * (H + 2 * KVH) * D + head[:, None] * D + half[None, :]
     first = tl.load(own, mask=is_half, other=0.0)
     second = tl.load(own + D // 2, mask=is_half, other=0.0)
-    is_query = tl.program_id(1) * HEADS < H
     is_value = tl.program_id(1) * HEADS >= H + KVH
     if is_query:
-        first, second = _turn(
-            first, second, q_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
-        )
+        first, second = _turn(first, second, q_norm, cos_table, sin_table, position, eps, D, HALF)
         query_at = queries + row * H * D + head[:, None] * D + half[None, :]
         tl.store(query_at, first, mask=is_half)
         tl.store(query_at + D // 2, second, mask=is_half)
     else:
         if not is_value:
             first, second = _turn(
-                first, second, k_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
+                first, second, k_norm, cos_table, sin_table, position, eps, D, HALF
             )
         sequence = tl.load(sequences + row).to(tl.int64)
         page = tl.load(page_table + sequence * max_pages + position // PAGE).to(tl.int64)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import ScalingType
 
 from MiniCPMO45.kernels.device import (
     await_rows,
@@ -32,15 +33,11 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import (
-    multiply_row,
-    multiply_rows,
-    multiply_scaled,
-    silu_gate,
-)
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, silu_gate
 
 LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
 NORM_WARPS = 32
+ALIGNMENT = 16  # both sizes of an FP8 weight are multiples of it for PyTorch's product
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -59,23 +56,22 @@ def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @triton.jit
 def _normalise_row(
-    x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, HAS_NORM: tl.constexpr,
-    HAS_SCALES: tl.constexpr, OVERLAPS: tl.constexpr,
-):  # fmt: skip
-    """With HAS_SCALES the row, rounded as without, is then scaled and rounded to e4m3."""
+    x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr
+):
+    """With scales the row, rounded as without, is then scaled and rounded to e4m3."""
     let_next_start(OVERLAPS)
     k = tl.arange(0, BLOCK)
-    if HAS_NORM:
+    if weight is not None:
         factors = tl.load(weight + k, mask=k < K, other=0.0)
     await_rows(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     at = row * K + k
     values = tl.load(x + at, mask=k < K, other=0.0)
-    if HAS_NORM:
+    if weight is not None:
         wide = values.to(tl.float32)
         scale = tl.rsqrt(tl.sum(wide * wide, 0) / K + eps)
         values = factors * (wide * scale).to(values.dtype)
-    if HAS_SCALES:
+    if scales is not None:
         wide = values.to(tl.float32)
         scale = tl.max(tl.abs(wide), 0) / LARGEST_E4M3
         values = tl.div_rn(wide, tl.where(scale > 0, scale, 1.0))
@@ -95,8 +91,6 @@ def _launch(
         eps,
         K=k,
         BLOCK=triton.next_power_of_2(k),
-        HAS_NORM=weight is not None,
-        HAS_SCALES=scales is not None,
         num_warps=NORM_WARPS,
         **dependent_launch(x),
     )
@@ -128,28 +122,40 @@ def multiply(
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
     residual [M, N] is added; then there is no norm.
     """
+    by_kernel, dtype, scales = runs_kernels(x), x.dtype, None
     if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
-        values, scales = scale_rows(x, norm, eps)
-        return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
-    by_kernel = runs_kernels(x)
-    plan = product_plan(x.shape[0], weight, x.dtype, is_gated=is_gated) if by_kernel else None
+        x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored
+        norm = None
+    plan = product_plan(len(x), weight, x.dtype, is_gated=is_gated) if by_kernel else None
     if isinstance(plan, OneRowPlan):
         return multiply_row(x, norm, eps, weight, residual, is_gated=is_gated, plan=plan)
-    normed = x if norm is None else rms_norm(x, norm, eps)
+    if norm is not None:
+        x = rms_norm(x, norm, eps)
     if plan is not None:
-        return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = weight if isinstance(weight, Tensor) else unpacked(weight, x.dtype)
-    if residual is not None:
-        if by_kernel:
+        return multiply_rows(
+            x, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
+        )
+    is_aligned = not any(side % ALIGNMENT for side in weight.shape)
+    # PyTorch supports row scales on CUDA with bfloat16 results only.
+    has_native = by_kernel and is_aligned and dtype == torch.bfloat16
+    if has_native and scales is not None and isinstance(weight, QuantisedWeight):
+        scaling = scales[:, None], ScalingType.RowWise, weight.scales[None], ScalingType.RowWise
+        product = F.scaled_mm(
+            x, weight.values.t(), *scaling, output_dtype=dtype, use_fast_accum=True
+        )
+    else:
+        if scales is not None:
+            x, by_kernel = (x.float() * scales[:, None]).to(dtype), False
+        matrix = weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
+        if by_kernel and residual is not None:
             return torch.addmm(residual, x, matrix.t())
-        return residual + F.linear(x, matrix)
-    product = F.linear(normed, matrix)
-    if not is_gated:
-        return product
-    if by_kernel:
-        return silu_gate(product)
-    gate, up = product.chunk(2, dim=-1)
-    return F.silu(gate) * up
+        product = F.linear(x, matrix)
+    if is_gated and by_kernel:
+        product = silu_gate(product)
+    elif is_gated:
+        gate, up = product.chunk(2, dim=-1)
+        product = F.silu(gate) * up
+    return product if residual is None else residual + product
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -157,7 +157,7 @@ WARPS = 16
 
 
 @triton.jit
-def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
+def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr = MIN_KEPT):
     """Mask of the codes that pass the nucleus and top-k filters; ties are ordered by code."""
     order = ordered_bits(value)
     limit = top_p * tl.sum(weight, 0)
@@ -175,9 +175,10 @@ def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
 
 @triton.jit
 def _choose_code(
-    logits, words, drawn, out, n_codes, most,
-    N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, UNIFORM: tl.constexpr, WINDOW: tl.constexpr,
-    MIN_KEPT: tl.constexpr, NO_CODE: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+    logits, words, drawn, out, n_codes, most, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+    N_INTEGERS: tl.constexpr = N_INTEGERS, N_WORDS: tl.constexpr = N_WORDS,
+    UNIFORM: tl.constexpr = UNIFORM, WINDOW: tl.constexpr = PENALTY_WINDOW,
+    NO_CODE: tl.constexpr = NO_CODE,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -205,7 +206,7 @@ def _choose_code(
     total = tl.sum(weight, 0)
     kept = is_code
     if is_filtered:
-        kept = kept & _keep(value, weight, top_k, top_p, MIN_KEPT)
+        kept = kept & _keep(value, weight, top_k, top_p)
     kept = kept & ((code != eos) | (step >= least))
 
     value = tl.where(kept, value, float("-inf"))
@@ -232,12 +233,6 @@ def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor
         out,
         n_codes,
         drawn.shape[1],
-        N_INTEGERS=N_INTEGERS,
-        N_WORDS=N_WORDS,
-        UNIFORM=UNIFORM,
-        WINDOW=PENALTY_WINDOW,
-        MIN_KEPT=MIN_KEPT,
-        NO_CODE=NO_CODE,
         BLOCK=triton.next_power_of_2(n_codes),
         num_warps=WARPS,
         **dependent_launch(logits),

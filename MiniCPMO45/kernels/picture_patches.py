@@ -78,7 +78,17 @@ def _cubic(x: np.ndarray) -> np.ndarray:
 
 
 @triton.jit
-def _to_byte(total, BITS: tl.constexpr):
+def _resized(
+    source, step, begin, end, weights, place, stride, taps, is_value, BLOCK: tl.constexpr = BLOCK,
+    BITS: tl.constexpr = WEIGHT_BITS,
+):  # fmt: skip
+    """Weigh the window of each value, bytes `step` apart at places `begin` on, to 0 ... 255."""
+    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
+    for tap in range(taps):
+        weight = tl.load(weights + tap * stride + place, mask=is_value, other=0)
+        seen = tl.minimum(begin + tap, end - 1).to(tl.int64)  # beyond a window the weight is zero
+        byte = tl.load(source + seen * step, mask=is_value, other=0)
+        total += byte.to(tl.int32) * weight
     return tl.minimum(tl.maximum(total >> BITS, 0), 255)
 
 
@@ -88,23 +98,16 @@ def _to_byte(total, BITS: tl.constexpr):
 )
 def _resize_rows(
     pixels, first, weights, out, n_source, left, width, stride, taps,
-    CHANNELS: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    CHANNELS: tl.constexpr = CHANNELS, BLOCK: tl.constexpr = BLOCK,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     value = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < width * CHANNELS
     column, channel = value // CHANNELS + left, value % CHANNELS
     begin = tl.load(first + column, mask=is_value, other=0)
-    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
-    for tap in range(taps):
-        weight = tl.load(weights + tap * stride + column, mask=is_value, other=0)
-        seen = tl.minimum(begin + tap, n_source - 1)  # the weight is zero beyond a window
-        byte = tl.load(
-            pixels + (row * n_source + seen) * CHANNELS + channel, mask=is_value, other=0
-        )
-        total += byte.to(tl.int32) * weight
-    byte = _to_byte(total, BITS).to(tl.uint8)
-    tl.store(out + row * width * CHANNELS + value, byte, mask=is_value)
+    source = pixels + row * n_source * CHANNELS + channel
+    byte = _resized(source, CHANNELS, begin, n_source, weights, column, stride, taps, is_value)
+    tl.store(out + row * width * CHANNELS + value, byte.to(tl.uint8), mask=is_value)
 
 
 @triton.jit(
@@ -113,8 +116,8 @@ def _resize_rows(
 )
 def _columns_to_patches(
     rows, first, weights, out, n_rows, top, first_row, columns, n_values, stride, taps,
-    MAX: tl.constexpr, MEAN: tl.constexpr, STD: tl.constexpr, CHANNELS: tl.constexpr, SIDE:
-    tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    MAX: tl.constexpr = PIXEL_MAX, MEAN: tl.constexpr = PIXEL_MEAN, STD: tl.constexpr = PIXEL_STD,
+    CHANNELS: tl.constexpr = CHANNELS, SIDE: tl.constexpr = PATCH_SIDE, BLOCK: tl.constexpr = BLOCK,
 ):  # fmt: skip
     value = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < n_values
@@ -123,15 +126,9 @@ def _columns_to_patches(
     line = top + patch // columns * SIDE + place // SIDE
     column = patch % columns * SIDE + place % SIDE
     begin = tl.load(first + line, mask=is_value, other=0) - first_row
-    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
-    for tap in range(taps):
-        weight = tl.load(weights + tap * stride + line, mask=is_value, other=0)
-        seen = tl.minimum(begin + tap, n_rows - 1).to(tl.int64)
-        byte = tl.load(
-            rows + (seen * columns * SIDE + column) * CHANNELS + channel, mask=is_value, other=0
-        )
-        total += byte.to(tl.int32) * weight
-    share = tl.div_rn(_to_byte(total, BITS).to(tl.float32), MAX)
+    source, step = rows + column * CHANNELS + channel, columns * SIDE * CHANNELS
+    byte = _resized(source, step, begin, n_rows, weights, line, stride, taps, is_value)
+    share = tl.div_rn(byte.to(tl.float32), MAX)
     tl.store(out + value, tl.div_rn(share - MEAN, STD), mask=is_value)
 
 
@@ -159,9 +156,6 @@ def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
         width,
         stride,
         taps,
-        CHANNELS=CHANNELS,
-        BITS=WEIGHT_BITS,
-        BLOCK=BLOCK,
     )
     n_values = part.size[0] * part.size[1] * PATCH_VALUES
     taps, stride = down.weights.shape
@@ -177,11 +171,4 @@ def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
         n_values,
         stride,
         taps,
-        MAX=PIXEL_MAX,
-        MEAN=PIXEL_MEAN,
-        STD=PIXEL_STD,
-        CHANNELS=CHANNELS,
-        SIDE=PATCH_SIDE,
-        BITS=WEIGHT_BITS,
-        BLOCK=BLOCK,
     )

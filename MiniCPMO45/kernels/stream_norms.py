@@ -90,9 +90,7 @@ def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
 )
 def _norm_frames(
     x, change, gate, scale, shift, out, tail, new_tail, lengths, eps, n_frames, tail_stream,
-    tail_member, length_stride,
-    GROUP: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, HAS_CHANGE: tl.constexpr, HAS_GATE:
-    tl.constexpr, HAS_MISH: tl.constexpr, UNFOLDS: tl.constexpr,
+    tail_member, length_stride, GROUP: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1)
     frame = tl.program_id(0)
@@ -100,9 +98,9 @@ def _norm_frames(
     channel = tl.arange(0, BLOCK)
     inside = channel < C
     y = tl.load(x + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
-    if HAS_CHANGE:
+    if change is not None:
         delta = tl.load(change + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
-        if HAS_GATE:
+        if gate is not None:
             delta *= tl.load(gate + channel, mask=inside, other=0.0)
         y += delta
         tl.store(x + flat * C + channel, y, mask=inside)
@@ -110,10 +108,10 @@ def _norm_frames(
     y = y * tl.rsqrt(tl.sum(y * y, 0) / C + eps)
     y = y * tl.load(scale + channel, mask=inside, other=0.0)
     y = y + tl.load(shift + channel, mask=inside, other=0.0)
-    if HAS_MISH:
+    if tail is not None and change is None:
         y = _mish(y)
     done = y.to(out.dtype.element_ty)
-    if UNFOLDS:
+    if tail is not None:
         of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel
         _spread(done, out + flat * (3 * C) + channel, tail + of_tail, frame, n_frames, inside, C)
         from_end = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
@@ -134,9 +132,9 @@ def _launch(
 ) -> Tensor:
     """Launch the norm; with `taps` and without a change Mish follows."""
     width = x.shape[-1]
-    n_rows, length, n_taps = 1, x.numel() // width, 1
-    old = new = lengths = x
-    group, strides = 1, (0, 0, 0)
+    n_rows, length, n_taps, group = 1, x.numel() // width, 1, 1
+    old = new = lengths = None
+    strides = (0, 0, 0)
     if taps is not None:
         (n_rows, length, _), n_taps = x.shape, 3
         old, new, lengths = taps
@@ -146,8 +144,8 @@ def _launch(
     out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
     _norm_frames[(length, n_rows)](
         x,
-        x if change is None else change,
-        x if gate is None else gate,
+        change,
+        gate,
         *norm,
         out,
         old,
@@ -159,10 +157,6 @@ def _launch(
         GROUP=group,
         C=width,
         BLOCK=triton.next_power_of_2(width),
-        HAS_CHANGE=change is not None,
-        HAS_GATE=gate is not None,
-        HAS_MISH=taps is not None and change is None,
-        UNFOLDS=taps is not None,
     )
     return out
 

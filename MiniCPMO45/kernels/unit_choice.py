@@ -128,7 +128,7 @@ def _penalised(value, penalty):
 
 
 @triton.jit
-def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.constexpr):
+def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.constexpr = N_INTEGERS):
     """Forbid, penalise and bias raw logits of some tokens."""
     value = tl.where(is_forbidden, float("-inf"), value)
     value = tl.where(is_recent, _penalised(value, _real(word + N_INTEGERS + 2)), value)
@@ -140,9 +140,9 @@ def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.conste
 @triton.jit
 def _scan(
     logits, words, forbidden, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen,
-    vocabulary,
-    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, BLOCK: tl.constexpr,
-    GROUP: tl.constexpr, RECENT: tl.constexpr, OVERLAPS: tl.constexpr,
+    vocabulary, OVERLAPS: tl.constexpr, N_COLUMNS: tl.constexpr = N_COLUMNS,
+    N_WORDS: tl.constexpr = N_WORDS, RECENT: tl.constexpr = MOST_RECENT,
+    BLOCK: tl.constexpr = BLOCK, GROUP: tl.constexpr = GROUP,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -166,7 +166,7 @@ def _scan(
     is_recent = token < 0
     if tl.max(is_inside.to(tl.int32), 0) > 0:  # few blocks hold one, and counting is slow
         is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
-    value = _adjusted(raw, token, is_barred, is_recent, word, N_INTEGERS)
+    value = _adjusted(raw, token, is_barred, is_recent, word)
     tl.store(adjusted + at * BLOCK + tl.arange(0, BLOCK), value)
     groups = tl.max(tl.reshape(value, [BLOCK // GROUP, GROUP]), 1)
     tl.store(largest + at * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP), groups)
@@ -175,14 +175,14 @@ def _scan(
         listening = tl.load(own + listen).to(tl.float32)
         is_repeated = tl.max((recent == listen).to(tl.int32), 0) > 0
         is_mute = tl.load(forbidden + listen) > 0
-        listening = _adjusted(listening, listen, is_mute, is_repeated, word, N_INTEGERS)
+        listening = _adjusted(listening, listen, is_mute, is_repeated, word)
         tl.store(above_listen + at, tl.sum((value > listening).to(tl.int32), 0))
 
 
 @triton.jit
 def _ends_unit(
-    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary,
-    N_INTEGERS: tl.constexpr, BLOCKS: tl.constexpr,
+    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary, BLOCKS: tl.constexpr,
+    N_INTEGERS: tl.constexpr = N_INTEGERS,
 ):  # fmt: skip
     """Whether the probe, greedy or drawn, is the chunk's end. Also whether logits are finite."""
     block = tl.arange(0, BLOCKS)
@@ -231,8 +231,8 @@ def _draw(value, token, top_k, top_p, uniform, vocabulary):
 
 @triton.jit
 def _pick_among(
-    values, groups, n_groups, word, vocabulary,
-    N_INTEGERS: tl.constexpr, MOST: tl.constexpr, GROUP: tl.constexpr,
+    values, groups, n_groups, word, vocabulary, MOST: tl.constexpr, GROUP: tl.constexpr = GROUP,
+    N_INTEGERS: tl.constexpr = N_INTEGERS,
 ):  # fmt: skip
     """Return the likeliest token of the groups, or a drawn one."""
     lane = tl.arange(0, MOST * GROUP)
@@ -250,10 +250,10 @@ def _pick_among(
 @triton.jit
 def _choose(
     logits, words, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen, chosen_groups,
-    out, vocabulary, blocks,
-    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
-    GROUP: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, FEW: tl.constexpr,
-    NO_TOKEN: tl.constexpr, OVERLAPS: tl.constexpr,
+    out, vocabulary, blocks, BLOCKS: tl.constexpr, GROUPS: tl.constexpr, OVERLAPS: tl.constexpr,
+    N_COLUMNS: tl.constexpr = N_COLUMNS, BLOCK: tl.constexpr = BLOCK, GROUP: tl.constexpr = GROUP,
+    CANDIDATES: tl.constexpr = MOST_CANDIDATES, FEW: tl.constexpr = FEW_GROUPS,
+    NO_TOKEN: tl.constexpr = NO_TOKEN,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -266,11 +266,9 @@ def _choose(
 
     values = adjusted + row * blocks * BLOCK
     if n_chosen <= FEW:
-        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, N_INTEGERS, FEW, GROUP)
+        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, FEW)
     else:
-        chosen = _pick_among(
-            values, mine, n_chosen, word, vocabulary, N_INTEGERS, CANDIDATES, GROUP
-        )
+        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, CANDIDATES)
 
     listen_top_k = tl.load(word + 5)
     block = tl.arange(0, BLOCKS)
@@ -280,7 +278,7 @@ def _choose(
     at = row * blocks
     ends, is_sound = _ends_unit(
         logits + row * vocabulary, word, raw_largest + at, raw_token + at, raw_sum + at,
-        blocks, vocabulary, N_INTEGERS, BLOCKS,
+        blocks, vocabulary, BLOCKS,
     )  # fmt: skip
     chosen = tl.where(ends, tl.load(word), chosen)
     tl.store(out + row, tl.where(is_sound, chosen, NO_TOKEN).to(tl.int64))
@@ -296,18 +294,9 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
     scanned = (adjusted, largest, tops, tokens, sums, counts)
-    layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
-    layout |= dependent_launch(logits)
+    overlap, forbidden = dependent_launch(logits), is_forbidden.view(torch.int8)
     _scan[(blocks, rows)](
-        logits,
-        words,
-        is_forbidden.view(torch.int8),
-        *scanned,
-        vocabulary,
-        N_WORDS=N_WORDS,
-        RECENT=MOST_RECENT,
-        num_warps=SCAN_WARPS,
-        **layout,
+        logits, words, forbidden, *scanned, vocabulary, num_warps=SCAN_WARPS, **overlap
     )
     _choose[(rows,)](
         logits,
@@ -319,10 +308,7 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
         blocks,
         BLOCKS=triton.next_power_of_2(blocks),
         GROUPS=triton.next_power_of_2(blocks * (BLOCK // GROUP)),
-        CANDIDATES=MOST_CANDIDATES,
-        FEW=FEW_GROUPS,
-        NO_TOKEN=NO_TOKEN,
         num_warps=CHOICE_WARPS,
-        **layout,
+        **overlap,
     )
     return out

@@ -171,7 +171,6 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
             n_columns.stride(0),
             length,
             width,
-            LARGEST_MAGNITUDE,
             BINS=n_bins,
             PADDED=triton.next_power_of_2(n_bins),
             COLUMNS=columns,
@@ -187,8 +186,8 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     do_not_specialize=["length_stride", "n_columns"], do_not_specialize_on_alignment=["lengths"]
 )
 def _polar_columns(
-    x, lengths, out, length_stride, n_columns, width, largest,
-    BINS: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr,
+    x, lengths, out, length_stride, n_columns, width, BINS: tl.constexpr, PADDED: tl.constexpr,
+    COLUMNS: tl.constexpr, LARGEST: tl.constexpr = LARGEST_MAGNITUDE,
 ):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -197,7 +196,7 @@ def _polar_columns(
     counts = tl.load(lengths + stream * length_stride)
     row = stream * n_columns + column
     at = x + row[:, None] * width + place[None, :]
-    size = tl.minimum(tl.exp(tl.load(at, mask=inside, other=0.0)), largest)
+    size = tl.minimum(tl.exp(tl.load(at, mask=inside, other=0.0)), LARGEST)
     size = tl.where((column < counts)[:, None], size, 0.0)
     angle = tl.sin(tl.load(at + BINS, mask=inside, other=0.0))
     to = out + row[:, None] * (2 * BINS) + place[None, :]
@@ -224,10 +223,8 @@ def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: 
             n_columns.stride(0),
             length,
             n_samples,
-            SMALLEST_ENVELOPE,
             FFT=n_fft,
             HOP=hop,
-            BLOCK=BLOCK,
         )
         return out
     half = pieces.shape[2] // 2
@@ -250,8 +247,8 @@ def _sum_shifted(pieces: Tensor, hop: int) -> Tensor:
     do_not_specialize_on_alignment=["lengths"],
 )
 def _overlap_add_samples(
-    pieces, lengths, window, out, length_stride, n_columns, n_samples, smallest,
-    FFT: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr,
+    pieces, lengths, window, out, length_stride, n_columns, n_samples, FFT: tl.constexpr,
+    HOP: tl.constexpr, BLOCK: tl.constexpr = BLOCK, SMALLEST: tl.constexpr = SMALLEST_ENVELOPE,
 ):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     sample = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -267,5 +264,5 @@ def _overlap_add_samples(
         at = pieces + (stream * n_columns + column) * FFT + offset
         wave += tl.load(at, mask=reaches, other=0.0)
         envelope += tl.load(window + offset, mask=reaches, other=0.0)
-    wave = tl.where(envelope > smallest, wave / envelope, wave)
+    wave = tl.where(envelope > SMALLEST, wave / envelope, wave)
     tl.store(out + stream * n_samples + sample, wave, mask=inside)

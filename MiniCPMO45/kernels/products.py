@@ -33,7 +33,7 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, silu_gate
+from MiniCPMO45.kernels.row_products import multiply_by_plan, silu_gate
 
 LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
 NORM_WARPS = 32
@@ -127,13 +127,11 @@ def multiply(
         x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored
         norm = None
     plan = product_plan(len(x), weight, x.dtype, is_gated=is_gated) if by_kernel else None
-    if isinstance(plan, OneRowPlan):
-        return multiply_row(x, norm, eps, weight, residual, is_gated=is_gated, plan=plan)
-    if norm is not None:
-        x = rms_norm(x, norm, eps)
+    if norm is not None and not isinstance(plan, OneRowPlan):
+        x, norm = rms_norm(x, norm, eps), None
     if plan is not None:
-        return multiply_rows(
-            x, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
+        return multiply_by_plan(
+            plan, x, weight, norm, eps, residual, scales, is_gated=is_gated, dtype=dtype
         )
     is_aligned = not any(side % ALIGNMENT for side in weight.shape)
     # PyTorch supports row scales on CUDA with bfloat16 results only.

@@ -23,7 +23,7 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, OneRowPlan, Plan
 from MiniCPMO45.kernels.quantised import (
     PLACES,
     QuantisedWeight,
@@ -113,55 +113,6 @@ def _multiply_row(
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
 
 
-def multiply_row(
-    x: Tensor,
-    norm: Tensor | None,
-    eps: float,
-    weight: Weight,
-    residual: Tensor | None,
-    *,
-    is_gated: bool,
-    plan: OneRowPlan,
-) -> Tensor:
-    """Multiply a row x [1, K] by a weight as `products.multiply` does: [1, N]."""
-    k = x.shape[1]
-    n = weight.shape[0] // 2 if is_gated else weight.shape[0]
-    out = x.new_empty(1, n)
-    grid = (triton.cdiv(n, plan.block_n),)
-    options = _options(x, plan, is_gated=is_gated)
-    values, scales = _stored(weight)
-    tensors = (x, norm, values, scales, residual, out)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        words, block = values.shape[1], plan.block_k // PLACES
-        multiply_packed_row[grid](
-            *tensors, n, eps, words, GROUP=weight.group_words, BLOCK_W=block, **options
-        )
-        return out
-    _multiply_row[grid](
-        *tensors,
-        n,
-        eps,
-        k,
-        BLOCK_K=plan.block_k,
-        WIDTH=LOADED_BYTES // values.element_size(),
-        **options,
-    )
-    return out
-
-
-def _options(x: Tensor, plan: Plan, *, is_gated: bool, **others: int) -> dict[str, int]:
-    """Return the options of every launch of a plan, with others."""
-    sizes = {"HAS_GATE": is_gated, "BLOCK_N": plan.block_n, "num_warps": plan.warps}
-    return {**sizes, **dependent_launch(x), **others}
-
-
-def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
-    """Return a weight's values, and its row scales if it is quantised."""
-    if isinstance(weight, QuantisedWeight):
-        return weight.values, weight.scales
-    return weight, None
-
-
 EARLY_INPUTS = 512  # whose weights are prefetched before the rows are awaited
 
 
@@ -209,51 +160,60 @@ def _multiply_rows(
     store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE)
 
 
-def multiply_rows(
+def multiply_by_plan(
+    plan: Plan,
     x: Tensor,
     weight: Weight,
-    residual: Tensor | None,
-    *,
-    is_gated: bool,
-    plan: FewRowsPlan,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
     row_scales: Tensor | None = None,
+    *,
+    is_gated: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Multiply rows [M, K] by a weight: [M, N]; see `multiply_row`.
+    """Multiply rows [M, K] as `products.multiply` does, with a norm only if the plan is of one row.
 
     With `row_scales`, float32 [M], rows and weight are e4m3, and the result is `dtype`.
     """
-    count, k = x.shape
+    count = len(x)
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(count, n, dtype=dtype)
-    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
-    grid = (triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))
-    options = _options(x, plan, is_gated=is_gated, BLOCK_M=block_m)
     values, scales = _stored(weight)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        # The groups of the weight have the size of the plan's `block_k`.
-        tensors, sizes = (x, values, scales, residual, out), (count, n, values.shape[1])
-        group = weight.group_words
-        multiply_packed_rows[grid](*tensors, *sizes, GROUP=group, num_stages=plan.stages, **options)
+    packed = weight if isinstance(weight, QuantisedWeight) and weight.is_packed else None
+    inputs = values.shape[1]  # or words with some inputs each
+    blocks = triton.cdiv(n, plan.block_n)
+    options = {"HAS_GATE": is_gated, "BLOCK_N": plan.block_n, "num_warps": plan.warps}
+    options |= dependent_launch(x)
+    if isinstance(plan, OneRowPlan):
+        given = x, norm, values, scales, residual, out, n, eps, inputs
+        if packed is not None:
+            options |= {"GROUP": packed.group_words, "BLOCK_W": plan.block_k // PLACES}
+            multiply_packed_row[(blocks,)](*given, **options)
+        else:
+            options |= {"BLOCK_K": plan.block_k, "WIDTH": LOADED_BYTES // values.element_size()}
+            _multiply_row[(blocks,)](*given, **options)
+        return out
+    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
+    grid, result = (blocks, triton.cdiv(count, block_m)), (residual, out, count, n, inputs)
+    options["BLOCK_M"] = block_m
+    if packed is not None:  # its groups have the size of the plan's `block_k`
+        options |= {"GROUP": packed.group_words, "num_stages": plan.stages}
+        multiply_packed_rows[grid](x, values, scales, *result, **options)
         return out
     columns = plan.block_n * (1 + is_gated)
-    column_bytes = columns * values.element_size() + block_m * x.element_size()
-    _multiply_rows[grid](
-        x,
-        values,
-        row_scales,
-        scales,
-        residual,
-        out,
-        count,
-        n,
-        k,
-        BLOCK_K=plan.block_k,
-        EARLY_K=EARLY_INPUTS if k >= EARLY_INPUTS else 0,
-        num_stages=fitting_stages(x, plan.stages, plan.block_k * column_bytes),
-        **options,
-    )
+    step = plan.block_k * (columns * values.element_size() + block_m * x.element_size())
+    options["EARLY_K"] = EARLY_INPUTS if inputs >= EARLY_INPUTS else 0
+    options |= {"BLOCK_K": plan.block_k, "num_stages": fitting_stages(x, plan.stages, step)}
+    _multiply_rows[grid](x, values, row_scales, scales, *result, **options)
     return out
+
+
+def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
+    """Return a weight's values, and its scales if it is quantised."""
+    if isinstance(weight, QuantisedWeight):
+        return weight.values, weight.scales
+    return weight, None
 
 
 GATE_BLOCK = 1024  # values of one program

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.kernels import attention, cached_rows, products, quantised, row_products
+from MiniCPMO45.kernels import attention, cached_rows, products, quantised
 from MiniCPMO45.kernels.attention import (
     NO_POSITION,
     PAGE_TOKENS,
@@ -27,11 +27,8 @@ from MiniCPMO45.kernels.attention import (
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.product_plans import PRODUCTS, FewRowsPlan, OneRowPlan
-from MiniCPMO45.kernels.products import (
-    multiply,
-    rms_norm,
-)
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, silu_gate
+from MiniCPMO45.kernels.products import multiply, rms_norm
+from MiniCPMO45.kernels.row_products import multiply_by_plan, silu_gate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -79,14 +76,14 @@ class TestProductOfOneRow:
         x = 3 * torch.randn(1, INPUTS, device=device).to(dtype)
         norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
-        answer = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
+        answer = multiply_by_plan(plan, x, weight, norm, EPS)
         assert_near(answer, multiply(x, weight, norm, EPS))
 
     def test_gated(self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan) -> None:
         x = torch.randn(1, INPUTS, device=device).to(dtype)
         norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
         weight = (torch.randn(2 * COLUMNS, INPUTS, device=device) * INPUTS**-0.5).to(dtype)
-        answer = multiply_row(x, norm, EPS, weight, None, is_gated=True, plan=plan)
+        answer = multiply_by_plan(plan, x, weight, norm, EPS, is_gated=True)
         # In bfloat16 the plain version rounds four times on the way, the kernel once.
         scale = None if norm is None else norm.float()
         gate, up = multiply(x.float(), weight.float(), scale, EPS).chunk(2, dim=-1)
@@ -100,7 +97,7 @@ class TestProductOfOneRow:
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
         residual = torch.randn(1, COLUMNS, device=device).to(dtype)
         before = residual.clone()
-        answer = multiply_row(x, norm, EPS, weight, residual, is_gated=False, plan=plan)
+        answer = multiply_by_plan(plan, x, weight, norm, EPS, residual)
         assert_near(answer, residual + multiply(x, weight, norm, EPS))
         assert torch.equal(residual, before)
 
@@ -113,13 +110,13 @@ class TestProductOfFewRows:
     def test_plain(self, device: str, dtype: torch.dtype, rows: int) -> None:
         x = torch.randn(rows, INPUTS, device=device).to(dtype)
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
-        answer = multiply_rows(x, weight, None, is_gated=False, plan=self.PLAN)
+        answer = multiply_by_plan(self.PLAN, x, weight)
         assert_near(answer, F.linear(x, weight))
 
     def test_gated(self, device: str, dtype: torch.dtype, rows: int) -> None:
         x = torch.randn(rows, INPUTS, device=device).to(dtype)
         weight = (torch.randn(2 * COLUMNS, INPUTS, device=device) * INPUTS**-0.5).to(dtype)
-        answer = multiply_rows(x, weight, None, is_gated=True, plan=self.PLAN)
+        answer = multiply_by_plan(self.PLAN, x, weight, is_gated=True)
         gate, up = F.linear(x, weight).chunk(2, dim=-1)
         assert_near(answer, F.silu(gate) * up)
 
@@ -130,14 +127,14 @@ class TestProductOfFewRows:
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
         residual = torch.randn(rows, COLUMNS, device=device).to(dtype)
         before = residual.clone()
-        answer = multiply_rows(x, weight, residual, is_gated=False, plan=self.PLAN)
+        answer = multiply_by_plan(self.PLAN, x, weight, residual=residual)
         assert_near(answer, multiply(x, weight, residual=residual))
         assert torch.equal(residual, before)
 
 
 def with_kernels(run: Callable[..., T], *arguments: Any) -> T:
     with ExitStack() as patches:
-        for module in (attention, cached_rows, products, quantised, row_products):
+        for module in (attention, cached_rows, products, quantised):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 

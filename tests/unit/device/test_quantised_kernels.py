@@ -17,11 +17,7 @@ from MiniCPMO45.kernels.product_plans import (
     FewRowsPlan,
     OneRowPlan,
 )
-from MiniCPMO45.kernels.products import (
-    multiply,
-    normalise,
-    scale_rows,
-)
+from MiniCPMO45.kernels.products import multiply, normalise, scale_rows
 from MiniCPMO45.kernels.quantised import (
     GROUP,
     QuantisedWeight,
@@ -31,7 +27,7 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from MiniCPMO45.kernels.row_products import multiply_by_plan
 from tests.unit.device.test_kernels import EPS, FLOAT32, assert_near, on_both, with_kernels
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
@@ -121,11 +117,11 @@ class TestKernels:
         weight = at(device, drawn(scheme, inputs=inputs))
         pair = at(device, drawn(scheme, 2 * COLUMNS, inputs))
         plan = OneRowPlan(4, 128, 2)
-        found = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
+        found = multiply_by_plan(plan, x, weight, norm, EPS)
         assert_near(found, multiply(x, weight, norm, EPS), limit)
-        found = multiply_row(x, None, EPS, weight, residual, is_gated=False, plan=plan)
+        found = multiply_by_plan(plan, x, weight, residual=residual)
         assert_near(found, multiply(x, weight, residual=residual), limit)
-        found = multiply_row(x, norm, EPS, pair, None, is_gated=True, plan=plan)
+        found = multiply_by_plan(plan, x, pair, norm, EPS, is_gated=True)
         assert_near(found, wide_swiglu(x, norm, pair), limit)
 
     def test_some_rows(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
@@ -136,13 +132,10 @@ class TestKernels:
         plan, rows, scales = FewRowsPlan(16, GROUP, 4, 3), x, None
         if scheme is Scheme.FP8:
             rows, scales = scale_rows(x, None, EPS)
-        found = multiply_rows(
-            rows, weight, residual, is_gated=False, plan=plan, row_scales=scales, dtype=dtype
-        )
+        product = partial(multiply_by_plan, plan, rows, row_scales=scales, dtype=dtype)
+        found = product(weight, residual=residual)
         assert_near(found, multiply(x, weight, residual=residual))
-        found = multiply_rows(
-            rows, pair, None, is_gated=True, plan=plan, row_scales=scales, dtype=dtype
-        )
+        found = product(pair, is_gated=True)
         assert_near(found, wide_swiglu(x, None, pair))
 
 

@@ -225,16 +225,8 @@ def _choose_code(
 
 def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     rows, n_codes = logits.shape
-    out = drawn.new_empty(rows)
-    _choose_code[(rows,)](
-        logits,
-        words,
-        drawn,
-        out,
-        n_codes,
-        drawn.shape[1],
-        BLOCK=triton.next_power_of_2(n_codes),
-        num_warps=WARPS,
-        **dependent_launch(logits),
-    )
+    out, sizes = drawn.new_empty(rows), (n_codes, drawn.shape[1])
+    options = {"BLOCK": triton.next_power_of_2(n_codes), "num_warps": WARPS}
+    options |= dependent_launch(logits)
+    _choose_code[(rows,)](logits, words, drawn, out, *sizes, **options)
     return out

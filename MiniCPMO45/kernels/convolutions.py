@@ -65,19 +65,10 @@ def branch(
         n_streams, n_frames, width = x.shape
         out = torch.empty((len(alphas), *x.shape), dtype=dtype, device=x.device)
         assert x.is_contiguous() and (upsampled is None or upsampled.is_contiguous())
-        _branch_blocks[(triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams)](
-            x,
-            upsampled,
-            alphas,
-            lengths,
-            out,
-            lengths.stride(0),
-            n_frames,
-            n_frames if upsampled is None else upsampled.shape[1],
-            x.numel(),
-            C=width,
-            N=len(alphas),
-        )
+        n_upsampled = n_frames if upsampled is None else upsampled.shape[1]
+        sizes = lengths.stride(0), n_frames, n_upsampled, x.numel()
+        grid = triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams
+        _branch_blocks[grid](x, upsampled, alphas, lengths, out, *sizes, C=width, N=len(alphas))
         return x, out.unbind(0)
     if upsampled is not None:
         if upsampled.shape[1] < x.shape[1]:
@@ -297,30 +288,15 @@ def _launch_convolve(
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
     assert len(added) <= MOST_ADDED
-    _convolve_blocks[(triton.cdiv(n_frames, frames), n_out // channels, n_streams)](
-        x,
-        layer.weight,
-        layer.bias,
-        *added,
-        *(None,) * (MOST_ADDED - len(added)),
-        total if wants_sum else None,
-        None if activation is None else active,
-        activation if isinstance(activation, Tensor) else None,
-        lengths,
-        lengths.stride(0),
-        n_frames,
-        layer.taps,
-        layer.dilation,
-        n_in,
-        n_out,
-        factor,
-        activation if isinstance(activation, float) else 0.0,
-        FRAMES=frames,
-        CHANNELS=channels,
-        DEPTH=depth,
-        num_warps=8 if frames * channels > 64 * 128 else 4,
-        num_stages=fitting_stages(x, 3, depth * (frames + channels) * x.element_size()),
-    )
+    inputs = x, layer.weight, layer.bias, *added, *(None,) * (MOST_ADDED - len(added))
+    outputs = total if wants_sum else None, None if activation is None else active
+    alpha, slope = (activation, 0.0) if isinstance(activation, Tensor) else (None, activation)
+    sizes = lengths.stride(0), n_frames, layer.taps, layer.dilation, n_in, n_out
+    tile = {"FRAMES": frames, "CHANNELS": channels, "DEPTH": depth}
+    tile["num_warps"] = 8 if frames * channels > 64 * 128 else 4
+    tile["num_stages"] = fitting_stages(x, 3, depth * (frames + channels) * x.element_size())
+    grid = triton.cdiv(n_frames, frames), n_out // channels, n_streams
+    _convolve_blocks[grid](*inputs, *outputs, alpha, lengths, *sizes, factor, slope, **tile)
     return total, active
 
 

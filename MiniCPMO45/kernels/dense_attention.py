@@ -60,7 +60,7 @@ def _absorb_keys(
 def _attend_dense(
     qkv, mask, out, n_rows, factor,
     HEADS: tl.constexpr, D: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr = KEYS,
 ):  # fmt: skip
     item = tl.program_id(2).to(tl.int64)
     head = tl.program_id(1)
@@ -122,19 +122,10 @@ def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     queries = MANY_QUERIES
     if n_items * heads * triton.cdiv(n_rows, queries) < MANY_PROGRAMS:
         queries = FEW_QUERIES
-    _attend_dense[(triton.cdiv(n_rows, queries), heads, n_items)](
-        qkv,
-        None if mask is None else mask.view(torch.int8),
-        out,
-        n_rows,
-        size**-0.5 * LOG2_E,
-        HEADS=heads,
-        D=size,
-        FIRST=first,
-        REST=rest,
-        QUERIES=queries,
-        KEYS=KEYS,
-        num_warps=queries // QUERIES_PER_WARP,
-        num_stages=fitting_stages(qkv, STAGES, 2 * KEYS * column_bytes, queries * column_bytes),
-    )
+    allowed, factor = None if mask is None else mask.view(torch.int8), size**-0.5 * LOG2_E
+    sizes = {"HEADS": heads, "D": size, "FIRST": first, "REST": rest, "QUERIES": queries}
+    sizes["num_warps"] = queries // QUERIES_PER_WARP
+    stages = fitting_stages(qkv, STAGES, 2 * KEYS * column_bytes, queries * column_bytes)
+    grid = triton.cdiv(n_rows, queries), heads, n_items
+    _attend_dense[grid](qkv, allowed, out, n_rows, factor, **sizes, num_stages=stages)
     return out

@@ -147,28 +147,11 @@ def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
     rows = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
     taps, stride = across.weights.shape
     _resize_rows[(n_rows, triton.cdiv(width * CHANNELS, BLOCK))](
-        pixels,
-        across.first,
-        across.weights,
-        rows,
-        n_source,
-        left,
-        width,
-        stride,
-        taps,
+        pixels, across.first, across.weights, rows, n_source, left, width, stride, taps
     )
     n_values = part.size[0] * part.size[1] * PATCH_VALUES
     taps, stride = down.weights.shape
+    sizes = n_rows, top, first, part.size[1], n_values, stride, taps
     _columns_to_patches[(triton.cdiv(n_values, BLOCK),)](
-        rows,
-        down.first,
-        down.weights,
-        out,
-        n_rows,
-        top,
-        first,
-        part.size[1],
-        n_values,
-        stride,
-        taps,
+        rows, down.first, down.weights, out, *sizes
     )

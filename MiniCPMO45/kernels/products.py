@@ -83,17 +83,8 @@ def _launch(
     x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
 ) -> Tensor:
     count, k = x.shape
-    _normalise_row[(count,)](
-        x,
-        weight,
-        out,
-        scales,
-        eps,
-        K=k,
-        BLOCK=triton.next_power_of_2(k),
-        num_warps=NORM_WARPS,
-        **dependent_launch(x),
-    )
+    sizes = {"K": k, "BLOCK": triton.next_power_of_2(k), "num_warps": NORM_WARPS}
+    _normalise_row[(count,)](x, weight, out, scales, eps, **sizes, **dependent_launch(x))
     return out
 
 

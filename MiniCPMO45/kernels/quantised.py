@@ -161,15 +161,9 @@ def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
     if runs_kernels(weight.values):
         out = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
         count = weight.values.numel()
-        _unpack[(triton.cdiv(count, UNPACKED_WORDS),)](
-            weight.values,
-            weight.scales,
-            out,
-            count,
-            GROUP_WORDS=weight.group_words,
-            IS_PACKED=weight.is_packed,
-            BLOCK=UNPACKED_WORDS,
-        )
+        form = {"GROUP_WORDS": weight.group_words, "IS_PACKED": weight.is_packed}
+        grid = (triton.cdiv(count, UNPACKED_WORDS),)
+        _unpack[grid](weight.values, weight.scales, out, count, **form, BLOCK=UNPACKED_WORDS)
         return out
     if not weight.is_packed:
         return (weight.values.float() * weight.scales[:, None]).to(dtype)

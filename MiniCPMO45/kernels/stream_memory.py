@@ -56,10 +56,6 @@ class StreamTable:
         """Return the first index of a field in a row."""
         return self._places[name].start
 
-    def value(self, name: str, row: int) -> int:
-        """Return the first integer of a field from the host's copy."""
-        return int(self._staging.words[row, self._places[name].start])
-
     def on_host(self) -> dict[str, NDArray[np.int64]]:
         """Return the host's fields by name [S, n], to be filled before `upload`."""
         rows = self._staging.begin()
@@ -177,8 +173,8 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
     frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
     outputs = []
     for stream in range(len(table.rows)):
-        length = table.value(cache.field("length"), stream)
-        n_new = table.value(cache.n_new, stream)
+        length = int(table[cache.field("length")][stream])
+        n_new = int(table[cache.n_new][stream])
         old_keys, old_values = cache.memory_of(stream)[layer].chunk(2, dim=-1)
         keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
         values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
@@ -265,26 +261,12 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: 
     rows, head_dim = cache.table.rows, width // (3 * cache.heads)
     out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
     queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
-    _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
-        qkv,
-        bias,
-        out,
-        rows,
-        rows.stride(0),
-        cache.place("address"),
-        cache.table.place(cache.n_new),
-        cache.place("ages"),
-        layer,
-        n_frames,
-        0 if bias is None else bias.stride(1),
-        0 if bias is None else bias.stride(0),
-        head_dim**-0.5,
-        GROUP=n_rows // rows.shape[0],
-        HEADS=cache.heads,
-        D=head_dim,
-        QUERIES=queries,
-        KEYS=keys,
-    )
+    table, strides = cache.table, (0, 0) if bias is None else (bias.stride(1), bias.stride(0))
+    places = cache.place("address"), table.place(cache.n_new), cache.place("ages")
+    sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads, "D": head_dim}
+    grid = triton.cdiv(n_frames, queries), cache.heads, n_rows
+    given = qkv, bias, out, rows, rows.stride(0), *places, layer, n_frames, *strides
+    _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=queries, KEYS=keys)
     return out
 
 
@@ -296,18 +278,10 @@ def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     if runs_kernels(new):
         n_layers, n_rows, n_frames, width = new.shape
         rows = cache.table.rows
+        places = rows.stride(0), cache.place("address"), cache.place("targets")
+        sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads}
         _store_frames[(n_frames, n_rows, n_layers)](
-            new,
-            rows,
-            rows.stride(0),
-            cache.place("address"),
-            cache.place("targets"),
-            first_layer,
-            n_rows,
-            n_frames,
-            GROUP=n_rows // rows.shape[0],
-            HEADS=cache.heads,
-            D=width // (3 * cache.heads),
+            new, rows, *places, first_layer, n_rows, n_frames, **sizes, D=width // (3 * cache.heads)
         )
         return
     table, n_layers = cache.table, len(new)

@@ -142,21 +142,9 @@ def _launch(
         assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
         strides = (old.stride(0), old.stride(1), lengths.stride(0))
     out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
+    sizes = {"GROUP": group, "C": width, "BLOCK": triton.next_power_of_2(width)}
     _norm_frames[(length, n_rows)](
-        x,
-        change,
-        gate,
-        *norm,
-        out,
-        old,
-        new,
-        lengths,
-        eps,
-        length,
-        *strides,
-        GROUP=group,
-        C=width,
-        BLOCK=triton.next_power_of_2(width),
+        x, change, gate, *norm, out, old, new, lengths, eps, length, *strides, **sizes
     )
     return out
 

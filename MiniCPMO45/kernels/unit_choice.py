@@ -298,17 +298,7 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     _scan[(blocks, rows)](
         logits, words, forbidden, *scanned, vocabulary, num_warps=SCAN_WARPS, **overlap
     )
-    _choose[(rows,)](
-        logits,
-        words,
-        *scanned,
-        groups,
-        out,
-        vocabulary,
-        blocks,
-        BLOCKS=triton.next_power_of_2(blocks),
-        GROUPS=triton.next_power_of_2(blocks * (BLOCK // GROUP)),
-        num_warps=CHOICE_WARPS,
-        **overlap,
-    )
+    sizes = {"BLOCKS": triton.next_power_of_2(blocks), "num_warps": CHOICE_WARPS}
+    sizes["GROUPS"] = triton.next_power_of_2(blocks * (BLOCK // GROUP))
+    _choose[(rows,)](logits, words, *scanned, groups, out, vocabulary, blocks, **sizes, **overlap)
     return out

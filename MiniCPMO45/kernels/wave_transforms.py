@@ -94,24 +94,12 @@ def excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> 
         phases = _frame_phases(f0, config).contiguous()
         out = torch.empty((n_streams, n_frames * hop), dtype=torch.float32, device=f0.device)
         assert noise.is_contiguous() and f0.is_contiguous() and noise.shape[1] == n_frames * hop
-        block = BLOCK // 4
-        _excite_samples[(triton.cdiv(n_frames * hop, block), n_streams)](
-            phases,
-            f0,
-            noise,
-            linear.weight,
-            linear.bias,
-            out,
-            n_frames,
-            config.nsf_voiced_threshold,
-            config.nsf_alpha,
-            config.nsf_sigma,
-            config.nsf_alpha / UNVOICED_NOISE_SHARE,
-            H=n_waves,
-            PADDED=triton.next_power_of_2(n_waves),
-            HOP=hop,
-            BLOCK=block,
-        )
+        block, unvoiced_noise = BLOCK // 4, config.nsf_alpha / UNVOICED_NOISE_SHARE
+        given = phases, f0, noise, linear.weight, linear.bias
+        levels = config.nsf_voiced_threshold, config.nsf_alpha, config.nsf_sigma, unvoiced_noise
+        sizes = {"H": n_waves, "PADDED": triton.next_power_of_2(n_waves), "HOP": hop}
+        grid = triton.cdiv(n_frames * hop, block), n_streams
+        _excite_samples[grid](*given, out, n_frames, *levels, **sizes, BLOCK=block)
         return out
     return torch.tanh(linear(harmonic_waves(f0, noise, config))).squeeze(2)
 
@@ -163,18 +151,10 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     if runs_kernels(x):
         n_streams, length, width = x.shape
         out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
-        columns = BLOCK // 16
-        _polar_columns[(triton.cdiv(length, columns), n_streams)](
-            x,
-            n_columns,
-            out,
-            n_columns.stride(0),
-            length,
-            width,
-            BINS=n_bins,
-            PADDED=triton.next_power_of_2(n_bins),
-            COLUMNS=columns,
-        )
+        columns, shape = BLOCK // 16, (n_columns.stride(0), length, width)
+        sizes = {"BINS": n_bins, "PADDED": triton.next_power_of_2(n_bins), "COLUMNS": columns}
+        grid = triton.cdiv(length, columns), n_streams
+        _polar_columns[grid](x, n_columns, out, *shape, **sizes)
         return out
     magnitude = x[:, :, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
     angle = x[:, :, n_bins : 2 * n_bins].sin()
@@ -215,16 +195,9 @@ def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: 
         n_streams, length, n_fft = pieces.shape
         n_samples = hop * (length - 1)
         out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
-        _overlap_add_samples[(triton.cdiv(n_samples, BLOCK), n_streams)](
-            pieces,
-            n_columns,
-            squared_window,
-            out,
-            n_columns.stride(0),
-            length,
-            n_samples,
-            FFT=n_fft,
-            HOP=hop,
+        grid, shape = (triton.cdiv(n_samples, BLOCK), n_streams), (length, n_samples)
+        _overlap_add_samples[grid](
+            pieces, n_columns, squared_window, out, n_columns.stride(0), *shape, FFT=n_fft, HOP=hop
         )
         return out
     half = pieces.shape[2] // 2

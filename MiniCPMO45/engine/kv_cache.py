@@ -83,21 +83,18 @@ class KvStore:
         forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
-        self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
+        self.rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
         kind = torch.int8 if has_codes else dtype
         self.pool = self._allocate(pages, kind, shape.head_dim)
         self.scales = self._allocate(pages, torch.float32) if has_codes else None
-        self.page_table = torch.zeros(
-            (slots, -(-shape.max_position_embeddings // page_tokens)),
-            dtype=torch.int32,
-            device=device,
-        )
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
-        cos, sin = rope.tables(everywhere, dtype)
+        most_pages = -(-len(everywhere) // page_tokens)
+        self.page_table = torch.zeros(slots, most_pages, dtype=torch.int32, device=device)
+        cos, sin = self.rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()  # [positions, d] each
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self.free_slots = list(reversed(range(slots)))
@@ -334,6 +331,7 @@ DECODE_TILE_ROWS = 1
 PREFILL_TILE_ROWS = 16
 EXACT_PASSES_KEPT = 16  # the usual sizes of a few conversations
 MOST_SEQUENCES = DECODE_BUCKETS[-1]
+PADDING = (0, NO_VECTOR, NO_POSITION, 0, 0, 0, 0)  # of the columns of `PackedRows`
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,15 +448,12 @@ class PackedRows:
     ) -> None:
         """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
         self.store, self.vectors = store, vectors
-        self.n_rows = rows
-        self.n_sequences = min(rows, MOST_SEQUENCES)
-        self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
-        self._rows_per_tile = rows_per_tile
-        sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
-        self._staging = Staging(1, sum(sizes), store.device)
-        words = self._staging.device_words[0].split(sizes)
-        self.ids, self.vector_of_row, positions, sequences, tiles, counts, self.last_rows = words
-        self.map = RowMap(positions, sequences, store.page_table, tiles, counts, rows_per_tile)
+        tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
+        self._sizes = (rows, rows, rows, rows, tiles, tiles, min(rows, MOST_SEQUENCES))
+        self._staging = Staging(1, sum(self._sizes), store.device)
+        words = self._staging.device_words[0].split(self._sizes)
+        self.ids, self.vector_of_row, positions, sequences, first, counts, self.last_rows = words
+        self.map = RowMap(positions, sequences, store.page_table, first, counts, rows_per_tile)
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
@@ -466,36 +461,28 @@ class PackedRows:
 
         `parts` are of different conversations; without any, all rows are padding.
         """
-        ids: list[int] = []
-        vector_of_row = [NO_VECTOR] * self.n_rows
-        n_vectors = 0
-        positions: list[int] = []
-        sequences: list[int] = []
-        tiles: list[tuple[int, int]] = []
-        last_rows: list[int] = []
+        columns: tuple[list[int], ...] = tuple([] for _ in self._sizes)
+        ids, vector_of_row, positions, sequences, tile_first_row, tile_rows, last_rows = columns
+        step, n_vectors = self.map.rows_per_tile, 0
         for part in parts:
             start, count = len(ids), len(part.ids)
             first = part.kv.length + part.offset
             ids += part.ids
+            vector_of_row += [NO_VECTOR] * count
             positions += range(first, first + count)
             sequences += [part.kv.slot] * count
-            step = self._rows_per_tile
-            tiles += [(start + at, min(step, count - at)) for at in range(0, count, step)]
+            tile_first_row += range(start, start + count, step)
+            tile_rows += [min(step, count - at) for at in range(0, count, step)]
             last_rows.append(start + count - 1)
             for at, rows in part.vectors:
                 first_row, after = start + at, n_vectors + len(rows)
                 vector_of_row[first_row : first_row + len(rows)] = range(n_vectors, after)
                 n_vectors = after
-        words = [
-            *_padded(ids, self.n_rows, 0),
-            *vector_of_row,
-            *_padded(positions, self.n_rows, NO_POSITION),
-            *_padded(sequences, self.n_rows, 0),
-            *_padded([first for first, _ in tiles], self.n_tiles, 0),
-            *_padded([count for _, count in tiles], self.n_tiles, 0),
-            *_padded(last_rows, self.n_sequences, 0),
-        ]
-        self._staging.begin()[0] = array("i", words)
+        words = array("i")
+        for column, size, padding in zip(columns, self._sizes, PADDING, strict=True):
+            assert len(column) <= size
+            words.extend(column + [padding] * (size - len(column)))
+        self._staging.begin()[0] = words
         self._staging.send()
         vectors = [rows for part in parts for _, rows in part.vectors]
         if vectors:
@@ -513,8 +500,3 @@ class PackedRows:
         scales = None if store.scales is None else store.scales[layer]
         eps, pages = store.shape.rms_norm_eps, store.pool[layer]
         return attend(qkv, norms, eps, store.tables, self.map, pages, scales)
-
-
-def _padded(values: list[int], size: int, padding: int) -> list[int]:
-    assert len(values) <= size
-    return values + [padding] * (size - len(values))

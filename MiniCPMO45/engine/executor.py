@@ -45,13 +45,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.kernels.device import (
-    HAS_TRITON,
-    CardMemory,
-    capture_all,
-    is_small_card,
-    read_back,
-)
+from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, capture_all, is_small_card, read_back
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

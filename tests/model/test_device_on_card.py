@@ -31,12 +31,7 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.settings import CacheKind, LoadOptions
 from tests.fakes.batching import run_together
-from tests.model.decoder_requests import (
-    code_rounds,
-    greedy_decisions,
-    text_rounds,
-    vectors,
-)
+from tests.model.decoder_requests import code_rounds, greedy_decisions, text_rounds, vectors
 from tests.model.stock import stock_decoder, stock_states
 from tests.model.talks import Talk
 from tests.model.toy import Toy, assert_close, build_toy

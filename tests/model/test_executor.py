@@ -62,11 +62,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
     def rows(count: int, width: int) -> Tensor:
         return torch.randn(count, width, generator=generator)
 
-    def llm() -> Any:
-        return executor.llm_store.open()
-
-    def tts() -> Any:
-        return executor.tts_store.open()
+    llm, tts = executor.llm_store.open, executor.tts_store.open
 
     def stream(n_frames: int, is_first: bool) -> EncodeStream:
         cache = new_audio_cache(toy.config.audio_config)
@@ -196,20 +192,13 @@ def test_the_second_conversation_with_a_voice_takes_its_encoded_sample(
 
 
 def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:
-    calls = {"llm": 0, "tts": 0}
-
-    def counter(name: str) -> Any:
-        def count(*_: object) -> None:
-            calls[name] += 1
-
-        return count
-
-    decoders = {"llm": toy.model.llm.model, "tts": toy.model.tts.model}
-    hooks = [each.register_forward_hook(counter(name)) for name, each in decoders.items()]
+    calls: list[object] = []
+    decoders = toy.model.llm.model, toy.model.tts.model
+    hooks = [each.register_forward_hook(lambda part, *_: calls.append(part)) for each in decoders]
     answer_by_kind(_requests(toy, executor), executor)
     for hook in hooks:
         hook.remove()
-    assert calls == {"llm": 1, "tts": 4}, "one per code of the longest run"
+    assert [calls.count(each) for each in decoders] == [1, 4], "one per code of the longest run"
 
 
 def test_nothing_asked_is_nothing_answered(executor: Executor) -> None:

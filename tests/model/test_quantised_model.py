@@ -92,11 +92,7 @@ def test_a_quantised_model_cannot_be_saved(
 @pytest.mark.parametrize(
     ("weights", "found", "told"),
     [
-        (
-            Weights.FP8,
-            (8, 6),
-            "fp8, which needs .* 8.9; .* has 8.6. .* int4 or bf16",
-        ),
+        (Weights.FP8, (8, 6), "fp8, which needs .* 8.9; .* has 8.6. .* int4 or bf16"),
         (Weights.FP8, (7, 5), "8.9; .* has 7.5. Choose bf16"),
         (Weights.INT4, (7, 5), "int4, which needs .* 8.0; .* has 7.5. Choose bf16"),
     ],

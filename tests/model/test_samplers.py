@@ -279,11 +279,7 @@ def _choose(request: DrawCodes, logits: Tensor) -> list[int]:
     codes: list[int] = []
     for step, row in enumerate(logits):
         code = request.rule.choose(
-            row,
-            [*request.recent, *codes],
-            EOS,
-            request.generator,
-            may_end=step >= request.least,
+            row, [*request.recent, *codes], EOS, request.generator, may_end=step >= request.least
         )
         codes.append(code)
         if code == EOS:

@@ -162,11 +162,7 @@ def scaled(
 @each_scheme
 @pytest.mark.parametrize("rows", [1, 7, 33])
 def test_chosen_plans_fit_a_decoder(
-    device: str,
-    dtype: torch.dtype,
-    scheme: Scheme,
-    rows: int,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, scheme: Scheme, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, norm = (
         torch.randn(rows, INPUTS, device=device).to(dtype),

@@ -14,13 +14,7 @@ from torch import Tensor, nn
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from MiniCPMO45.kernels import convolutions, stream_memory, stream_norms, wave_transforms
-from MiniCPMO45.kernels.convolutions import (
-    Convolution,
-    Upsampling,
-    branch,
-    convolve,
-    upsample,
-)
+from MiniCPMO45.kernels.convolutions import Convolution, Upsampling, branch, convolve, upsample
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
 
@@ -96,11 +90,7 @@ LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1,
 @DTYPES
 @LAYOUTS
 def test_attention_covers_the_cache_and_the_chunk(
-    device: str,
-    dtype: torch.dtype,
-    group: int,
-    has_bias: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, group: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = scene(device, dtype, group=group)
     rows = STREAMS * group
@@ -114,11 +104,7 @@ def test_attention_covers_the_cache_and_the_chunk(
 @DTYPES
 @LAYOUTS
 def test_new_entries_are_written_to_the_table_s_targets(
-    device: str,
-    dtype: torch.dtype,
-    group: int,
-    has_bias: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, group: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def store() -> list[Tensor]:
         stage = scene(device, dtype, group=group)
@@ -237,11 +223,7 @@ def test_convolutions(
     x = torch.randn(2, 37, n_in, device=device)
     others = tuple(torch.randn(3, 2, 37, n_out, device=device))
     lengths = torch.tensor([[37, 0], [20, 0]], device=device)[:, 0]
-    activation = {
-        "sum": None,
-        "snake": torch.rand(n_out, device=device) + 0.1,
-        "leaky": 0.1,
-    }[kind]
+    activation = {"sum": None, "snake": torch.rand(n_out, device=device) + 0.1, "leaky": 0.1}[kind]
     answers = both(
         monkeypatch,
         lambda: convolve(

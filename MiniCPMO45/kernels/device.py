@@ -124,7 +124,6 @@ def stages_within(shared_bytes: int, stages: int, stage_bytes: int, kept_bytes: 
 
 
 def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
-    """Return `stages_within` for a tensor's device."""
     if not x.is_cuda:
         return stages
     properties = torch.cuda.get_device_properties(x.device)
@@ -229,7 +228,6 @@ def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress:
 
 
 def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> None:
-    """Warm up a family on its own thread."""
     with torch.inference_mode(), torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -262,21 +260,19 @@ def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
 
     The copy to a GPU goes through pinned memory, in parts because torch never frees that.
     """
-    dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
+    is_cuda, dtype = device.type == "cuda", torch.from_numpy(np.empty(0, values.dtype)).dtype
     copy = torch.empty(values.shape, dtype=dtype, device=device)
     step = max(1, STAGED_BYTES * len(values) // max(values.nbytes, 1))
     for start in range(0, len(values), step):
-        part = values[start : start + step]
-        staged = torch.empty(part.shape, dtype=dtype, pin_memory=device.type == "cuda")
-        np.copyto(staged.numpy(), part)
-        copy[start : start + step].copy_(staged, non_blocking=True)
+        part = pin(values[start : start + step], is_pinned=is_cuda)
+        copy[start : start + step].copy_(part, non_blocking=True)
     return copy
 
 
-def pin(values: np.ndarray) -> Tensor:
-    """Return a copy in pinned memory; any thread may call this."""
+def pin(values: np.ndarray, *, is_pinned: bool = True) -> Tensor:
+    """Return a copy in memory that is pinned if needed; any thread may call this."""
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
-    copy = torch.empty(values.shape, dtype=dtype, pin_memory=True)
+    copy = torch.empty(values.shape, dtype=dtype, pin_memory=is_pinned)
     np.copyto(copy.numpy(), values)
     return copy
 

@@ -225,8 +225,6 @@ class Quantisable(nn.Module):
 
 
 class Linear(Quantisable, nn.Linear):
-    """A linear layer without a bias."""
-
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 

@@ -24,14 +24,7 @@ from MiniCPMO45.engine.kv_cache import (
     buckets_up_to,
     cached_bytes,
 )
-from MiniCPMO45.engine.session import (
-    AudioInputState,
-    SamplerState,
-    Session,
-    SpeechState,
-    TurnState,
-    WindowState,
-)
+from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
     ChooseToken,
@@ -49,7 +42,6 @@ from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, capture_all, is_sm
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import Token2Wav
@@ -173,17 +165,13 @@ class Executor:
             generator.seed()
         else:
             generator.manual_seed(seed)
-        cache = new_audio_cache(
-            self.model.config.audio_config, device=self.device, dtype=self.dtype
-        )
+        shape = self.model.config.audio_config
         return Session(
-            id=session_id,
-            kv=self.llm_store.open(),
-            audio_input=AudioInputState(MelState(), cache),
-            speech=SpeechState(self.tts_store.open()),
-            window=WindowState(),
-            turn=TurnState(),
-            sampler=SamplerState(generator),
+            session_id,
+            self.llm_store.open(),
+            AudioInputState(new_audio_cache(shape, device=self.device, dtype=self.dtype)),
+            SpeechState(self.tts_store.open()),
+            SamplerState(generator),
         )
 
     @property

@@ -186,8 +186,8 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 class AudioInputState:
     """Input audio that is not in the language model's cache yet."""
 
-    mel: MelState
     cache: AudioCache
+    mel: MelState = field(default_factory=MelState)
     pending: Tensor = field(default_factory=lambda: torch.zeros(0))  # float32 [n], not consumed
     units: int = 0  # duplex units so far
     audio_units: int = 0  # units of audio encoded so far
@@ -269,9 +269,9 @@ class Session:
     kv: KvHandle
     audio_input: AudioInputState
     speech: SpeechState
-    window: WindowState
-    turn: TurnState
     sampler: SamplerState
+    window: WindowState = field(default_factory=WindowState)
+    turn: TurnState = field(default_factory=TurnState)
     settings: DuplexSettings = field(default_factory=DuplexSettings)
     snapshot: Snapshot | None = None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -329,7 +329,7 @@ class Session:
         self.speech.vocoder = None
         cache = self.audio_input.cache
         cache.truncate(0)
-        self.audio_input = AudioInputState(MelState(), cache.clone())  # without its storage
+        self.audio_input = AudioInputState(cache.clone())  # without its storage
         self.turn = TurnState()
         self.snapshot = None
 

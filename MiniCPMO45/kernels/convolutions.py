@@ -173,13 +173,9 @@ class Upsampling(nn.ConvTranspose1d):
         rate, padding, kernel = self.rate, self.padding[0], weight.shape[2]
         assert isinstance(padding, int) and self.bias is not None
         assert padding <= rate and kernel <= 2 * rate + padding
-        packed = weight.new_zeros(UPSAMPLING_TAPS, weight.shape[0], rate, weight.shape[1])
-        for tap in range(UPSAMPLING_TAPS):
-            for phase in range(rate):
-                place = phase + padding - rate * (tap - 1)
-                if 0 <= place < kernel:
-                    packed[tap, :, phase] = weight[:, :, place]
-        bias = self.bias.detach().repeat(rate)
+        by_input = F.pad(weight, (rate - padding, 2 * rate + padding - kernel))
+        by_input = by_input.unflatten(2, (UPSAMPLING_TAPS, rate)).flip(2)  # [C_in, C_out, d, r]
+        packed, bias = by_input.permute(2, 0, 3, 1), self.bias.detach().repeat(rate)
         self.packed = PackedWeights.of(packed.flatten(2), bias, 1, dtype)
 
 

@@ -19,10 +19,7 @@ FEW_ROWS = 16  # the fewest of a tensor core operation
 
 @dataclass(frozen=True)
 class OneRowPlan:
-    """Tile sizes for one row.
-
-    A program takes `block_k` inputs at a time for `block_n` output columns.
-    """
+    """For one row: a program takes `block_k` inputs at a time for `block_n` output columns."""
 
     block_n: int
     block_k: int
@@ -31,9 +28,8 @@ class OneRowPlan:
 
 @dataclass(frozen=True)
 class FewRowsPlan:
-    """Tile sizes for a few rows.
+    """For a few rows: a program takes `block_k` inputs at a time, which divide them all.
 
-    A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
     `stages` weight tiles are in flight. Each of its rows, `most_rows` at most, takes accumulators.
     """
 

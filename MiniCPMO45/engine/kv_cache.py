@@ -327,7 +327,6 @@ def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
 NO_VECTOR = -1
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 PREFILL_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
-DECODE_TILE_ROWS = 1
 PREFILL_TILE_ROWS = 16
 EXACT_PASSES_KEPT = 16  # the usual sizes of a few conversations
 MOST_SEQUENCES = DECODE_BUCKETS[-1]
@@ -412,16 +411,15 @@ class PassLimits:
     rows: int
     is_exact: bool
 
-    @property
-    def prefill_tile_rows(self) -> int:
-        """Rows of an attention tile; an exact pass takes all rows of a conversation."""
-        return self.rows if self.is_exact else PREFILL_TILE_ROWS
-
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
         return PassSizes(make, self.conversations, DECODE_BUCKETS, is_exact=self.is_exact)
 
-    def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
-        return PassSizes(make, self.rows, PREFILL_BUCKETS, is_exact=self.is_exact)
+    def prefills(self, make: Callable[[int, int], P]) -> PassSizes[P]:
+        """`make` takes the rows of a pass and of an attention tile; an exact one takes all rows."""
+        tile = self.rows if self.is_exact else PREFILL_TILE_ROWS
+        return PassSizes(
+            lambda rows: make(rows, tile), self.rows, PREFILL_BUCKETS, is_exact=self.is_exact
+        )
 
 
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
@@ -444,7 +442,7 @@ class PackedRows:
     """
 
     def __init__(
-        self, store: KvStore, rows: int, *, rows_per_tile: int, vectors: Tensor | None = None
+        self, store: KvStore, rows: int, *, rows_per_tile: int = 1, vectors: Tensor | None = None
     ) -> None:
         """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
         self.store, self.vectors = store, vectors

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import (
-    DECODE_TILE_ROWS,
     NO_VECTOR,
     FedRows,
     KvStore,
@@ -143,7 +142,7 @@ class CodePass:
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, head: Tensor, rows: int) -> None:
         device = head.device
-        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.packed = PackedRows(store, rows)
         self.hidden = torch.zeros(rows, head.shape[1], dtype=head.dtype, device=device)
         self.sampler = CodeSampler(rows, device)
         self.first = Capturable(f"first code of {rows}", lambda: self._draw(self.hidden))
@@ -177,8 +176,7 @@ class SpeechRunner:
     def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
         with torch.inference_mode():
             self.head = head = tts.folded_head()
-        tile = limits.prefill_tile_rows
-        self.starts = limits.prefills(lambda rows: StartPass(tts, store, rows, tile))
+        self.starts = limits.prefills(lambda rows, tile: StartPass(tts, store, rows, tile))
         self.draws = limits.decodes(lambda rows: CodePass(tts, store, head, rows))
         self._n_text = tts.emb_text.num_embeddings
         self._steps_per_check = 1 if limits.is_exact else STEPS_PER_CHECK

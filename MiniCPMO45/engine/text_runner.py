@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import (
-    DECODE_TILE_ROWS,
     NO_VECTOR,
     FedRows,
     KvStore,
@@ -183,7 +182,7 @@ class DecodePass(Capturable[Scores]):
 
     def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
         super().__init__(f"decode of {rows}")
-        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.packed = PackedRows(store, rows)
         self.head, self._decoder = head, llm.model
 
     def _work(self) -> Scores:
@@ -213,12 +212,11 @@ class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
 
 class TextRunner:
     def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
-        tile = limits.prefill_tile_rows
         self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
         self.decodes = limits.decodes(
             lambda rows: DecodePass(llm, store, self.heads.of(rows), rows)
         )
-        self.prefills = limits.prefills(lambda rows: PrefillPass(llm, store, rows, tile))
+        self.prefills = limits.prefills(lambda rows, tile: PrefillPass(llm, store, rows, tile))
         self._n_tokens = llm.lm_head.out_features
 
     @property
@@ -295,16 +293,15 @@ class TextRunner:
 
 
 def _take(scores: Scores, texts: Sequence[TextRows | None]) -> None:
-    if any(text is not None and text.wants_logits for text in texts):
+    ready = [(row, text) for row, text in enumerate(texts) if text is not None]
+    if wanting := [(row, text) for row, text in ready if text.wants_logits]:
         kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
-        for text, row in zip(texts, kept, strict=True):
-            if text is not None and text.wants_logits:
-                text.logits = row
-    if any(text is not None and text.decision is not None for text in texts):
+        for row, text in wanting:
+            text.logits = kept[row]
+    if deciding := [(row, text) for row, text in ready if text.decision is not None]:
         tokens = read_back(scores.tokens[: len(texts)]).tolist()
-        for text, token in zip(texts, tokens, strict=True):
-            if text is not None and text.decision is not None:
-                text.token = token
+        for row, text in deciding:
+            text.token = tokens[row]
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

@@ -10,7 +10,7 @@ import torch
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import ReplyPolicy, draw
-from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TextMarkers
+from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TokenIds
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.token2wav.vocoder import HOP_CODES, WINDOW_CODES, cut_whole_reply
@@ -103,7 +103,7 @@ def test_d13_the_token_limit_loses_nothing(toy: Toy, limit: int) -> None:
     assert list(result.ids) == [token for group in groups(talk) for token in group] == ids[:limit]
     assert len(rule) == drawn - 1 and drawn > limit
     last = talk.executor.of_kind(DrawCodes)[-1]
-    markers = [len(piece.ids) for piece in last.pieces if isinstance(piece, TextMarkers)]
+    markers = [len(piece.ids) for piece in last.pieces if isinstance(piece, TokenIds)]
     assert not markers or markers == [2], "the end of the text is marked"
 
 

@@ -29,10 +29,6 @@ from MiniCPMO45.model.transformer import Norms
 SLOTS = 512  # caches that hold tokens at a time
 
 
-class CacheRangeError(ValueError):
-    """A cache range is empty, reversed or out of bounds."""
-
-
 class CacheFullError(RuntimeError):
     """A conversation would exceed the model's context length or the memory."""
 
@@ -219,10 +215,10 @@ class KvHandle:
         """Drop everything from position `length` on and free whole pages behind it.
 
         Raises:
-            CacheRangeError: `length` is negative or beyond the cache.
+            ValueError: `length` is negative or beyond the cache.
         """
         if not 0 <= length <= self.length:
-            raise CacheRangeError(f"cannot truncate {self.length} tokens to {length}")
+            raise ValueError(f"cannot truncate {self.length} tokens to {length}")
         self.length = length
         kept = -(-length // self.store.page_tokens)
         freed = self._pages[kept:]
@@ -233,10 +229,10 @@ class KvHandle:
         """Copy positions [start, stop) out of the cache; an empty range is allowed.
 
         Raises:
-            CacheRangeError: the range is reversed or outside the cache.
+            ValueError: the range is reversed or outside the cache.
         """
         if not 0 <= start <= stop <= self.length:
-            raise CacheRangeError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
+            raise ValueError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
         if start == stop:
             none = self.store.pool[:, 0, 0, :, :0]
             return KvRows(none, none, start)
@@ -274,10 +270,10 @@ class KvHandle:
         """Remove cached positions [start, stop) and close the gap in place.
 
         Raises:
-            CacheRangeError: the range is empty or outside the cache.
+            ValueError: the range is empty or outside the cache.
         """
         if not 0 <= start < stop <= self.length:
-            raise CacheRangeError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
+            raise ValueError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
         count = self.length - stop
         if count:
             distance = torch.full((1,), start - stop, device=self.store.device)

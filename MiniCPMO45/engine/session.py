@@ -27,7 +27,6 @@ from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 @dataclass(frozen=True)
 class Unit:
-    index: int  # running number since the conversation began
     length: int  # cached tokens
     text_ids: tuple[int, ...]  # without control tokens; empty for a listen unit
 
@@ -50,7 +49,6 @@ class WindowState:
     carried_ids: tuple[int, ...] = ()  # text of dropped units, without the marker
     units: list[Unit] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    next_unit: int = 0
     evictions: int = 0  # how often units or rounds were dropped
 
     def clone(self) -> WindowState:
@@ -61,8 +59,7 @@ class WindowState:
         return self.preserved + sum(unit.length for unit in self.units)
 
     def add_unit(self, length: int, text_ids: Sequence[int]) -> None:
-        self.units.append(Unit(self.next_unit, length, tuple(text_ids)))
-        self.next_unit += 1
+        self.units.append(Unit(length, tuple(text_ids)))
 
 
 # Conversations share a pool of pages and occupy what they have written. While less than

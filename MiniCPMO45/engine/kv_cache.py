@@ -483,6 +483,11 @@ class PackedRows:
             assert self.vectors is not None, "the pass takes vectors"
             torch.cat(vectors, out=self.vectors[:n_vectors])
 
+    def spread(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's vector [rows, width], and whether it has one, bool [rows, 1]."""
+        chosen = self.vector_of_row
+        return vectors.index_select(0, chosen.clamp(min=0)), chosen[:, None] != NO_VECTOR
+
     def batch(self) -> PackedRows:
         """Return the rows as a decoder's batch, which reads the map anew; part of captured work."""
         self.map = self.map.fresh()

@@ -15,15 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import (
-    NO_VECTOR,
-    FedRows,
-    KvStore,
-    PackedRows,
-    PassLimits,
-    passes,
-    reserve_all,
-)
+from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
 from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
 from MiniCPMO45.engine.steps import (
     CODES_PER_REQUEST,
@@ -126,11 +118,9 @@ class StartPass(Capturable[Tensor]):
         text = tts.emb_text(ids.clamp(max=n_text - 1))
         codes = tts.emb_code[0]((ids - n_text).clamp(min=0))
         bare = torch.where(ids[:, None] < n_text, text, codes)
-        states = F.normalize(tts.projector_semantic(self.vectors), dim=-1)
-        chosen = self.packed.vector_of_row
-        spoken = bare + states.index_select(0, chosen.clamp(min=0))
-        rows = torch.where(chosen[:, None] == NO_VECTOR, bare, spoken)
-        hidden = tts.model(rows, self.packed.batch())
+        projected = F.normalize(tts.projector_semantic(self.vectors), dim=-1)
+        states, is_spoken = self.packed.spread(projected)
+        hidden = tts.model(torch.where(is_spoken, bare + states, bare), self.packed.batch())
         return hidden.index_select(0, self.packed.last_rows)
 
 

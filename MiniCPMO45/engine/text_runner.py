@@ -17,15 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import (
-    NO_VECTOR,
-    FedRows,
-    KvStore,
-    PackedRows,
-    PassLimits,
-    passes,
-    reserve_all,
-)
+from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
@@ -203,9 +195,8 @@ class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
     def _work(self) -> tuple[Tensor, Tensor]:
         """Return hidden states [rows, width] and those of last rows [sequences, width]."""
         embedded = self._decoder.embed_tokens(self.packed.ids)
-        chosen = self.packed.vector_of_row
-        vectors = self.vectors.index_select(0, chosen.clamp(min=0))
-        inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
+        vectors, is_vector = self.packed.spread(self.vectors)
+        inputs = torch.where(is_vector, vectors, embedded)
         hidden = self._decoder(inputs, self.packed.batch())
         return hidden, hidden.index_select(0, self.packed.last_rows)
 

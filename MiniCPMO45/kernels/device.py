@@ -79,18 +79,6 @@ def await_rows(OVERLAPS: tl.constexpr):
 
 
 @triton.jit
-def store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE: tl.constexpr):
-    """Store a product's tile [n, m] in rows [M, N], gated and with the residual added."""
-    if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * up_total
-    at = m.to(tl.int64)[None, :] * N + n[:, None]
-    fits = (m < M)[None, :] & (n < N)[:, None]
-    if residual is not None:
-        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
-
-
-@triton.jit
 def prefetch_line(pointers, OVERLAPS: tl.constexpr):
     """Prefetch one 128-byte line per pointer into the L2 cache."""
     if OVERLAPS:

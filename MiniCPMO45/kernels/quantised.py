@@ -13,14 +13,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import (
-    await_rows,
-    let_next_start,
-    runs_kernels,
-    store_tile,
-    tl,
-    triton,
-)
+from MiniCPMO45.kernels.device import await_rows, let_next_start, runs_kernels, tl, triton
 
 
 class Scheme(StrEnum):
@@ -290,6 +283,18 @@ def multiply_packed_row(
     if residual is not None:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
+
+
+@triton.jit
+def store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE: tl.constexpr):
+    """Store a product's tile [n, m] in rows [M, N], gated and with the residual added."""
+    if HAS_GATE:
+        total = total / (1.0 + tl.exp(-total)) * up_total
+    at = m.to(tl.int64)[None, :] * N + n[:, None]
+    fits = (m < M)[None, :] & (n < N)[:, None]
+    if residual is not None:
+        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
 
 
 @triton.jit

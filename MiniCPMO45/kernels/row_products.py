@@ -19,7 +19,6 @@ from MiniCPMO45.kernels.device import (
     fitting_stages,
     let_next_start,
     prefetch_line,
-    store_tile,
     tl,
     triton,
 )
@@ -30,6 +29,7 @@ from MiniCPMO45.kernels.quantised import (
     Weight,
     multiply_packed_row,
     multiply_packed_rows,
+    store_tile,
 )
 
 LOADED_BYTES = 16  # per load of a thread

@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.kv_cache import (
-    DECODE_BUCKETS,
-    KvStore,
-    PassLimits,
-    buckets_up_to,
-    cached_bytes,
-)
+from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, cached_bytes
 from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
@@ -215,7 +209,7 @@ class Executor:
 
     def _capture(self) -> CardMemory:
         start = time.perf_counter()
-        rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
+        rows = self._text.decodes.buckets
         families = (  # largest memory first, for the others to reuse
             [*self._vision.pieces(), *self._audio.pieces(rows)],
             self._text.prefills.captured,

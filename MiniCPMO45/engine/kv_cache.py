@@ -390,13 +390,13 @@ class PassSizes(Generic[P]):
     ) -> None:
         buckets = buckets_up_to(most, buckets)
         self.most = buckets[-1]
-        self._buckets = [] if is_exact else buckets
+        self.buckets = [] if is_exact else buckets
         self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
         # All passes to capture, largest first.
-        self.captured = [self._pass(size) for size in self._buckets][::-1]
+        self.captured = [self._pass(size) for size in self.buckets][::-1]
 
     def of(self, count: int) -> P:
-        return self._pass(bucket_of(count, self._buckets) if self._buckets else count)
+        return self._pass(bucket_of(count, self.buckets) if self.buckets else count)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ def attend_pages(
         held = kv_head_pages + page * (2 * PLANE) + inside
         is_key = index * PAGE + key < keys_held
         is_held = is_key[:, None] & (d < D)[None, :]
-        keys = tl.load(held, mask=is_held, other=0).to(
-            query.dtype
-        )  # which represents codes exactly
+        # The dtype of the query represents codes exactly.
+        keys = tl.load(held, mask=is_held, other=0).to(query.dtype)
         scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
         if IS_CODED:
             row_scales = kv_head_scales + page * (2 * KVH * PAGE) + key
@@ -328,21 +327,12 @@ def attend_tile(
     line = (row + group // GROUP).to(tl.int64) * H + kv_head * GROUP + group % GROUP
     d = tl.arange(0, WIDE)[None, :]
     first_page, last_page = split_pages(keys_held, split, PAGE, SPLITS)
+    query = tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0)
+    seen = first_position + group // GROUP + 1
+    kv_head_pages, kv_head_scales = kv_layer + kv_head * (PAGE * D), kv_scales + kv_head * PAGE
+    table = page_table + tl.load(sequences + row).to(tl.int64) * max_pages
     answer, top, sums = attend_pages(
-        tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0),
-        first_position + group // GROUP + 1,
-        kv_layer + kv_head * (PAGE * D),
-        kv_scales + kv_head * PAGE,
-        page_table + tl.load(sequences + row).to(tl.int64) * max_pages,
-        first_page,
-        last_page,
-        keys_held,
-        scale,
-        LINES,
-        KVH,
-        D,
-        WIDE,
-        PAGE,
-        IS_CODED,
-    )
+        query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
+        LINES, KVH, D, WIDE, PAGE, IS_CODED,
+    )  # fmt: skip
     leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)

@@ -88,9 +88,8 @@ TOKENS_AT_ONCE = 64
 WARPS = 4
 
 
-@triton.jit(
-    do_not_specialize=["start", "target", "count"]
-)  # specialisation would compile it again for some values
+# Specialisation would compile it again for some values.
+@triton.jit(do_not_specialize=["start", "target", "count"])
 def _shift_plane(
     pool, scales, pages, cos, sin, start, target, count, LAYER_STRIDE,
     PAGE_STRIDE: tl.constexpr, PLANE_STRIDE: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,

@@ -61,9 +61,8 @@ def pick(weights: Tensor, uniform: Tensor) -> Tensor:
     sum, `uniform` [rows, 1] in [0, 1); the result is int64 [rows, 1].
     """
     mass = weights.cumsum(-1)
-    is_beyond = (mass > uniform * mass[:, -1:]) & (
-        weights > 0
-    )  # a GPU's cumulative sums may decrease slightly
+    # A GPU's cumulative sums may decrease slightly.
+    is_beyond = (mass > uniform * mass[:, -1:]) & (weights > 0)
     likeliest = weights.argmax(-1, keepdim=True)
     first = is_beyond.int().argmax(-1, keepdim=True)
     return torch.where(is_beyond.any(-1, keepdim=True), first, likeliest)

@@ -109,7 +109,12 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     Source: docs/specification/model.md#5.6 and #6.7.
     """
     if runs_kernels(logits):
-        return _launch_choose_codes(words, drawn, logits)
+        rows, n_codes = logits.shape
+        out, sizes = drawn.new_empty(rows), (n_codes, drawn.shape[1])
+        options = {"BLOCK": triton.next_power_of_2(n_codes), "num_warps": WARPS}
+        options |= dependent_launch(logits)
+        _choose_code[(rows,)](logits, words, drawn, out, *sizes, **options)
+        return out
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
     eos, is_greedy, top_k, is_filtered, least, n_recent, step, has_ended = integers
     divisor, top_p, penalty = words[:, N_INTEGERS:N_WORDS].view(torch.float32).split(1, dim=1)
@@ -220,12 +225,3 @@ def _choose_code(
     tl.store(word + N_WORDS + (n_recent + step) % WINDOW, chosen)
     tl.store(word + 6, step + 1)
     tl.store(word + 7, has_ended | (chosen == eos).to(tl.int32))
-
-
-def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
-    rows, n_codes = logits.shape
-    out, sizes = drawn.new_empty(rows), (n_codes, drawn.shape[1])
-    options = {"BLOCK": triton.next_power_of_2(n_codes), "num_warps": WARPS}
-    options |= dependent_launch(logits)
-    _choose_code[(rows,)](logits, words, drawn, out, *sizes, **options)
-    return out

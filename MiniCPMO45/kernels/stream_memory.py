@@ -165,9 +165,19 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
     the division by sqrt(d); None without positions. The result is [S * group, T, heads * d] in the
     dtype of `qkv`.
     """
+    table, n_frames = cache.table, qkv.shape[1]
     if runs_kernels(qkv):
-        return _launch_attend(qkv, bias, cache, layer)
-    n_frames, table = qkv.shape[1], cache.table
+        n_rows, _, width = qkv.shape
+        rows, head_dim = table.rows, width // (3 * cache.heads)
+        out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
+        queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
+        strides = (0, 0) if bias is None else (bias.stride(1), bias.stride(0))
+        places = cache.place("address"), table.place(cache.n_new), cache.place("ages")
+        sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads, "D": head_dim}
+        grid = triton.cdiv(n_frames, queries), cache.heads, n_rows
+        given = qkv, bias, out, rows, rows.stride(0), *places, layer, n_frames, *strides
+        _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=queries, KEYS=keys)
+        return out
     split = qkv.unflatten(2, (3, cache.heads, -1)).unflatten(0, (len(table.rows), -1))
     query, key, value = split.permute(3, 0, 1, 4, 2, 5)  # [S, group, heads, T, d] each
     frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
@@ -254,20 +264,6 @@ def _attend_blocks(
     at = out + (row * n_frames + frames).to(tl.int64)[:, None] * (HEADS * D)
     mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
-
-
-def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> Tensor:
-    n_rows, n_frames, width = qkv.shape
-    rows, head_dim = cache.table.rows, width // (3 * cache.heads)
-    out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
-    queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
-    table, strides = cache.table, (0, 0) if bias is None else (bias.stride(1), bias.stride(0))
-    places = cache.place("address"), table.place(cache.n_new), cache.place("ages")
-    sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads, "D": head_dim}
-    grid = triton.cdiv(n_frames, queries), cache.heads, n_rows
-    given = qkv, bias, out, rows, rows.stride(0), *places, layer, n_frames, *strides
-    _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=queries, KEYS=keys)
-    return out
 
 
 def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:

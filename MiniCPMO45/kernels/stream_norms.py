@@ -28,24 +28,38 @@ def gated_norm(
     `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
     dtype, gate, scale and shift are float32 [C], and a missing gate is one. The result is the
     normalised sum [..., C]; or, with `taps` and x [S * group, T, C], unfolded for the convolution
-    [S * group, T, 3 * C], the oldest tap first.
+    [S * group, T, 3 * C], the oldest tap first. Without a change, Mish precedes it.
     """
     if runs_kernels(x):
-        return _launch(x, change, gate, norm, eps, dtype, taps)
+        width = x.shape[-1]
+        n_rows, length, n_taps, group = 1, x.numel() // width, 1, 1
+        old = new = lengths = None
+        strides = (0, 0, 0)
+        if taps is not None:
+            (n_rows, length, _), n_taps = x.shape, 3
+            old, new, lengths = taps
+            group = n_rows // len(lengths)
+            assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
+            strides = (old.stride(0), old.stride(1), lengths.stride(0))
+        out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
+        sizes = {"GROUP": group, "C": width, "BLOCK": triton.next_power_of_2(width)}
+        _norm_frames[(length, n_rows)](
+            x, change, gate, *norm, out, old, new, lengths, eps, length, *strides, **sizes
+        )
+        return out
     if change is not None and gate is not None:
         x.addcmul_(change.to(x.dtype), gate)
     elif change is not None:
         x += change.to(x.dtype)
-    y = F.layer_norm(x.float(), x.shape[-1:], *norm, eps).to(dtype)
-    return y if taps is None else _unfold_taps(y, *taps)
+    y = F.layer_norm(x.float(), x.shape[-1:], *norm, eps)
+    if taps is None:
+        return y.to(dtype)
+    return _unfold_taps((F.mish(y) if change is None else y).to(dtype), *taps)
 
 
 def norm_mish_unfold(x: Tensor, norm: Affine, eps: float, taps: Taps) -> Tensor:
     """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm` does."""
-    if runs_kernels(x):
-        return _launch(x, None, None, norm, eps, x.dtype, taps)
-    y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
-    return _unfold_taps(y, *taps)
+    return gated_norm(x, None, None, norm, eps, x.dtype, taps)
 
 
 def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) -> Tensor:
@@ -119,34 +133,6 @@ def _norm_frames(
             tl.store(new_tail + of_tail + from_end * C, done.to(tl.float32), mask=inside)
     else:
         tl.store(out + flat * C + channel, done, mask=inside)
-
-
-def _launch(
-    x: Tensor,
-    change: Tensor | None,
-    gate: Tensor | None,
-    norm: Affine,
-    eps: float,
-    dtype: torch.dtype,
-    taps: Taps | None = None,
-) -> Tensor:
-    """Launch the norm; with `taps` and without a change Mish follows."""
-    width = x.shape[-1]
-    n_rows, length, n_taps, group = 1, x.numel() // width, 1, 1
-    old = new = lengths = None
-    strides = (0, 0, 0)
-    if taps is not None:
-        (n_rows, length, _), n_taps = x.shape, 3
-        old, new, lengths = taps
-        group = n_rows // len(lengths)
-        assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
-        strides = (old.stride(0), old.stride(1), lengths.stride(0))
-    out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
-    sizes = {"GROUP": group, "C": width, "BLOCK": triton.next_power_of_2(width)}
-    _norm_frames[(length, n_rows)](
-        x, change, gate, *norm, out, old, new, lengths, eps, length, *strides, **sizes
-    )
-    return out
 
 
 def norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:

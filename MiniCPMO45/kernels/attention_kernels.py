@@ -15,8 +15,9 @@ LOWEST = tl.constexpr(-1.0e30)  # in place of minus infinity, whose differences 
 @triton.jit
 def attend_pages(
     query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
+    line, is_line, split, mixed, parts, part_stats,
     LINES: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    PAGE: tl.constexpr, IS_CODED: tl.constexpr,
+    PAGE: tl.constexpr, SPLITS: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """Attend lines of queries [LINES, WIDE] to the pages [first_page, last_page) of one sequence.
 
@@ -24,9 +25,9 @@ def attend_pages(
     to this head's keys and their scales in page 0, `table` to the sequence's page table. Keys
     beyond `keys_held` are never read. WIDE is D padded with zeros for tensor cores.
 
-    Returns:
-        The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
-        FlashDecoding.
+    `line` is the query head of each line, counted over all rows, int64 [LINES]. The answer goes to
+    `mixed` [M * H, D] if there is one split. Otherwise the unnormalised answer goes to `parts` [M *
+    H, SPLITS, D], and each line's maximum and sum to `part_stats` [M * H, SPLITS, 2].
     """
     PLANE: tl.constexpr = KVH * PAGE * D  # from a key to its value; a page has two
     key = tl.arange(0, PAGE)
@@ -59,28 +60,14 @@ def attend_pages(
             weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
         )
         top = higher
-    return answer, top, sums
-
-
-@triton.jit
-def leave_part(
-    answer, top, sums, line, is_line, split, mixed, parts, part_stats,
-    D: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr,
-):  # fmt: skip
-    """Store a split's partial result, or the final result if there is one split.
-
-    `line` is the query head of each line, counted over all rows, int64 [LINES]; `mixed` is [M * H,
-    D], `parts` [M * H, SPLITS, D] and `part_stats` [M * H, SPLITS, 2].
-    """
-    d = tl.arange(0, WIDE)[None, :]
-    is_value = is_line[:, None] & (d < D)
+    is_value = is_line[:, None] & (d < D)[None, :]
     if SPLITS == 1:
         final = answer / sums[:, None]
-        at = mixed + line[:, None] * D + d
+        at = mixed + line[:, None] * D + d[None, :]
         tl.store(at, final.to(mixed.dtype.element_ty), mask=is_value)
     else:
         part = line * SPLITS + split
-        tl.store(parts + part[:, None] * D + d, answer, mask=is_value)
+        tl.store(parts + part[:, None] * D + d[None, :], answer, mask=is_value)
         tl.store(part_stats + part * 2, top, mask=is_line)
         tl.store(part_stats + part * 2 + 1, sums, mask=is_line)
 
@@ -215,11 +202,10 @@ def attend_one_row(
     query = query.to(qkv.dtype.element_ty)
     held = position + 1
     seen = tl.zeros((LINES,), tl.int32) + held
-    answer, top, sums = attend_pages(
+    attend_pages(
         query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, held, scale,
-        LINES, KVH, D, WIDE, PAGE, IS_CODED,
+        line, is_line, split, mixed, parts, part_stats, LINES, KVH, D, WIDE, PAGE, SPLITS, IS_CODED,
     )  # fmt: skip
-    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)
 
 
 @triton.jit
@@ -331,8 +317,7 @@ def attend_tile(
     seen = first_position + group // GROUP + 1
     kv_head_pages, kv_head_scales = kv_layer + kv_head * (PAGE * D), kv_scales + kv_head * PAGE
     table = page_table + tl.load(sequences + row).to(tl.int64) * max_pages
-    answer, top, sums = attend_pages(
+    attend_pages(
         query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
-        LINES, KVH, D, WIDE, PAGE, IS_CODED,
+        line, is_line, split, mixed, parts, part_stats, LINES, KVH, D, WIDE, PAGE, SPLITS, IS_CODED,
     )  # fmt: skip
-    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)

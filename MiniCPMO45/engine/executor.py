@@ -229,13 +229,8 @@ class Executor:
         return self._vision.prepare(slices)
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
-        audio = self._audio
-        return [
-            (audio.embed_voice if each.is_voice else audio.embed_clips)(
-                each.mels, each.block_frames
-            )
-            for each in requests
-        ]
+        embed = {True: self._audio.embed_voice, False: self._audio.embed_clips}
+        return [embed[each.is_voice](each.mels, each.block_frames) for each in requests]
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = [each for request in requests for each in request.slices]

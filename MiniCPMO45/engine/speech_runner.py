@@ -51,11 +51,8 @@ class CodeSampler:
     @staticmethod
     def covers(request: DrawCodes) -> bool:
         rule = request.rule
-        is_bounded = (
-            rule.is_greedy
-            or not _is_filtered(rule)
-            or 1 <= rule.top_k <= code_choice.MOST_CANDIDATES
-        )
+        is_narrow = 1 <= rule.top_k <= code_choice.MOST_CANDIDATES
+        is_bounded = rule.is_greedy or not _is_filtered(rule) or is_narrow
         is_usual = type(rule).choose is CodeRule.choose
         return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
 

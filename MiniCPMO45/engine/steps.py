@@ -159,16 +159,8 @@ class Emit:
     value: Any
 
 
-Request = (
-    LlmForward
-    | ChooseToken
-    | EncodeClips
-    | EncodeStream
-    | EncodeImages
-    | DrawCodes
-    | Vocode
-    | OpenVoice
-)
+Encoding = EncodeClips | EncodeStream | EncodeImages
+Request = LlmForward | ChooseToken | Encoding | DrawCodes | Vocode | OpenVoice
 Steps = Generator[Request | Emit, Any, T]
 
 

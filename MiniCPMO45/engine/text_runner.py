@@ -42,13 +42,10 @@ class UnitSampler:
     @staticmethod
     def covers(decision: TextDecision) -> bool:
         settings = decision.settings
-        return (
-            type(decision.policy).decide is UnitPolicy.decide
-            and (
-                settings.decode_mode == GREEDY or 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
-            )
-            and settings.text_repetition_window_size <= unit_choice.MOST_RECENT
-        )
+        is_narrow = 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
+        is_recent = settings.text_repetition_window_size <= unit_choice.MOST_RECENT
+        is_usual = type(decision.policy).decide is UnitPolicy.decide
+        return is_usual and is_recent and (is_narrow or settings.decode_mode == GREEDY)
 
     def load(self, decisions: Sequence[TextDecision | None]) -> None:
         """Set the decisions for the rows of the next `choose`, without waiting for the device.

@@ -7,6 +7,7 @@ published names; a quantised layer has the buffers `values` and `scales` in plac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -292,9 +293,7 @@ class JoinedWeight:
         With gradients enabled they are copies that record them.
         """
         # A conversion replaces the memory of the layers' parameters.
-        is_current = (
-            bool(self._fused) and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
-        )
+        is_current = self._fused and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
         if is_current and not torch.is_grad_enabled():
             return self._fused
         return [torch.cat(each) for each in self._parts()]
@@ -322,19 +321,11 @@ class JoinedWeight:
         if isinstance(first, Quantisable) and first.is_quantised:
             parts.append([each.get_buffer("scales") for each in self._linears])
         elif first.bias is not None:
-            parts.append(
-                [
-                    torch.zeros_like(first.bias) if each.bias is None else each.bias
-                    for each in self._linears
-                ]
-            )
+            zeros = torch.zeros_like(first.bias)
+            parts.append([zeros if each.bias is None else each.bias for each in self._linears])
         return parts
 
 
 def _are_rows_of(joined: Tensor, parts: list[Tensor]) -> bool:
-    at = joined.data_ptr()
-    for part in parts:
-        if part.data_ptr() != at:
-            return False
-        at += part.nbytes
-    return True
+    starts = accumulate((part.nbytes for part in parts), initial=joined.data_ptr())
+    return all(part.data_ptr() == start for part, start in zip(parts, starts, strict=False))

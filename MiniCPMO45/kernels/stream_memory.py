@@ -100,13 +100,8 @@ class StreamCache:
 
         A step adds at most `n_new` entries. `n_ages` entries have an age, 0 without positions.
         """
-        return {
-            f"{name} address": 1,
-            f"{name} capacity": 1,
-            f"{name} length": 1,
-            f"{name} targets": n_new,
-            f"{name} ages": n_ages,
-        }
+        parts = {"address": 1, "capacity": 1, "length": 1, "targets": n_new, "ages": n_ages}
+        return {f"{name} {part}": size for part, size in parts.items()}
 
     def field(self, part: str) -> str:
         return f"{self.name} {part}"

@@ -140,11 +140,10 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
             )
     with _open_safetensors(file) as weights:
         slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
-        found = {
+        return {
             name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
             for name, part in slices.items()
         }
-    return found
 
 
 @contextmanager

@@ -35,9 +35,7 @@ def penalise_frequency(logits: Tensor, ids: Sequence[int], penalty: float) -> Te
     if penalty == 1.0 or not recent:
         return logits
     index = torch.tensor(recent, device=logits.device)
-    counts = torch.zeros_like(logits).index_add_(
-        0, index, torch.ones(len(recent), dtype=logits.dtype, device=logits.device)
-    )
+    counts = torch.bincount(index, minlength=len(logits))
     factor = torch.full_like(logits, penalty).pow(counts)
     return torch.where(logits < 0, logits * factor, logits / factor)
 

@@ -142,10 +142,9 @@ def _store_row(into, row_scale_at, row, is_value, IS_CODED: tl.constexpr):
     if IS_CODED:
         wide = tl.where(is_value, row.to(tl.float32), 0.0)
         inverse, scale = row_scale(tl.max(tl.abs(wide), 1))
-        tl.store(into, encode(wide, inverse[:, None]), mask=is_value)
+        row = encode(wide, inverse[:, None])
         tl.store(row_scale_at + tl.arange(0, 1), scale)
-    else:
-        tl.store(into, row, mask=is_value)
+    tl.store(into, row, mask=is_value)
 
 
 @triton.jit

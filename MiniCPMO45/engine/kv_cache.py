@@ -317,9 +317,6 @@ def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
         kv.reserve(kv.length + count)
 
 
-# --- the rows of one pass ---
-
-
 NO_VECTOR = -1
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 PREFILL_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)

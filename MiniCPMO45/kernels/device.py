@@ -32,11 +32,7 @@ class _Absent:
     """Placeholder for a missing module; its functions are never called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *arguments, **options: lambda function: function
-
-    @staticmethod
-    def jit(function: Any = None, **options: Any) -> Any:
-        return function if function is not None else lambda each: each
+        return lambda *given, **options: given[0] if given else lambda function: function
 
 
 if HAS_TRITON:

@@ -125,10 +125,10 @@ def multiply(
         return multiply_by_plan(
             plan, x, weight, norm, eps, residual, scales, is_gated=is_gated, dtype=dtype
         )
-    is_aligned = not any(side % ALIGNMENT for side in weight.shape)
     # PyTorch supports row scales on CUDA with bfloat16 results only.
-    has_native = by_kernel and is_aligned and dtype == torch.bfloat16
-    if has_native and scales is not None and isinstance(weight, QuantisedWeight):
+    can_scale = scales is not None and by_kernel and dtype == torch.bfloat16
+    if can_scale and not any(side % ALIGNMENT for side in weight.shape):
+        assert isinstance(weight, QuantisedWeight) and scales is not None
         scaling = scales[:, None], ScalingType.RowWise, weight.scales[None], ScalingType.RowWise
         product = F.scaled_mm(
             x, weight.values.t(), *scaling, output_dtype=dtype, use_fast_accum=True

@@ -210,7 +210,6 @@ def multiply_by_plan(
 
 
 def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
-    """Return a weight's values, and its scales if it is quantised."""
     if isinstance(weight, QuantisedWeight):
         return weight.values, weight.scales
     return weight, None

@@ -107,7 +107,6 @@ class StreamCache:
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
-        """First index of one of its fields in a row."""
         return self.table.place(self.field(part))
 
     def memory_of(self, stream: int) -> Tensor:

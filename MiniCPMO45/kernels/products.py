@@ -114,7 +114,8 @@ def multiply(
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
     residual [M, N] is added; then there is no norm.
     """
-    by_kernel, dtype, scales = runs_kernels(x), x.dtype, None
+    by_kernel, dtype = runs_kernels(x), x.dtype
+    scales: Tensor | None = None
     if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
         x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored
         norm = None

@@ -78,7 +78,7 @@ def test_d11_full_width_marks_have_ids_of_their_own(toy: Toy) -> None:
         logits = torch.zeros(len(toy.tokenizer))
         logits[mark] = 9.0
         assert mark not in rule
-        assert policy.next_streamed(logits, [], asked, generator) != mark
+        assert policy.next_token(logits, [], asked, generator) != mark
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SPOKEN])
@@ -115,7 +115,7 @@ def test_d14_the_callers_temperature_counts(toy: Toy) -> None:
     rule = {draw(logits / GenerationSettings().temperature, generator) for _ in range(40)}
     cold = GenerationSettings(temperature=0.01, generate_audio=False)
     policy = ReplyPolicy(toy.tokenizer.special, CPU)
-    ours = {policy.next_streamed(logits, [], cold, generator) for _ in range(40)}
+    ours = {policy.next_token(logits, [], cold, generator) for _ in range(40)}
     assert (ours, rule) == ({first}, {first, second})
 
 

@@ -74,13 +74,6 @@ def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) ->
 
 
 @triton.jit
-def _mish(y):
-    grown = tl.exp(tl.minimum(y, 20.0))
-    square = grown * (grown + 2.0)  # tanh(ln(1 + e^y)) without a logarithm
-    return tl.where(y > 20.0, y, y * square / (square + 2.0))
-
-
-@triton.jit
 def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
     """Write a frame to the three rows whose taps include it, and the tail to the first two."""
     tl.store(at + 2 * C, y, mask=inside)
@@ -122,8 +115,10 @@ def _norm_frames(
     y = y * tl.rsqrt(tl.sum(y * y, 0) / C + eps)
     y = y * tl.load(scale + channel, mask=inside, other=0.0)
     y = y + tl.load(shift + channel, mask=inside, other=0.0)
-    if tail is not None and change is None:
-        y = _mish(y)
+    if tail is not None and change is None:  # Mish, its tanh(ln(1 + e^y)) without a logarithm
+        grown = tl.exp(tl.minimum(y, 20.0))
+        square = grown * (grown + 2.0)
+        y = tl.where(y > 20.0, y, y * square / (square + 2.0))
     done = y.to(out.dtype.element_ty)
     if tail is not None:
         of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel

@@ -104,13 +104,6 @@ def excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> 
     return torch.tanh(linear(harmonic_waves(f0, noise, config))).squeeze(2)
 
 
-@triton.jit
-def _tanh(x):
-    shrunk = tl.exp(-2.0 * tl.abs(x))
-    size = (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(x < 0, -size, size)
-
-
 @triton.jit(do_not_specialize=["n_frames"])
 def _excite_samples(
     phases, f0, noise, weight, bias, out, n_frames, threshold, amplitude, voiced_noise,
@@ -138,8 +131,11 @@ def _excite_samples(
     level = tl.where(is_voiced, voiced_noise, unvoiced_noise)
     wave += tl.load(noise + drawn, mask=both, other=0.0) * level
     mixed = tl.sum(wave * tl.load(weight + harmonic, mask=is_harmonic, other=0.0)[None, :], 1)
-    mixed = _tanh(mixed + tl.load(bias))
-    tl.store(out + stream * n_frames * HOP + sample, mixed, mask=inside)
+    mixed += tl.load(bias)
+    shrunk = tl.exp(-2.0 * tl.abs(mixed))  # for tanh
+    size = (1.0 - shrunk) / (1.0 + shrunk)
+    answer = tl.where(mixed < 0, -size, size)
+    tl.store(out + stream * n_frames * HOP + sample, answer, mask=inside)
 
 
 def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:

@@ -118,8 +118,8 @@ FEW_GROUPS = 32  # enough for a usual top-k; fewer are read faster
 
 
 @triton.jit
-def _real(word):
-    return tl.load(word).to(tl.float32, bitcast=True)
+def _real(word, PLACE: tl.constexpr, N_INTEGERS: tl.constexpr = N_INTEGERS):
+    return tl.load(word + N_INTEGERS + PLACE).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -128,13 +128,13 @@ def _penalised(value, penalty):
 
 
 @triton.jit
-def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.constexpr = N_INTEGERS):
+def _adjusted(value, token, is_forbidden, is_recent, word):
     """Forbid, penalise and bias raw logits of some tokens."""
     value = tl.where(is_forbidden, float("-inf"), value)
-    value = tl.where(is_recent, _penalised(value, _real(word + N_INTEGERS + 2)), value)
+    value = tl.where(is_recent, _penalised(value, _real(word, 2)), value)
     is_turn_end = token == tl.load(word + 1)
-    value = tl.where(is_turn_end, _penalised(value, _real(word + N_INTEGERS + 3)), value)
-    return tl.where(token == tl.load(word + 2), value + _real(word + N_INTEGERS + 4), value)
+    value = tl.where(is_turn_end, _penalised(value, _real(word, 3)), value)
+    return tl.where(token == tl.load(word + 2), value + _real(word, 4), value)
 
 
 @triton.jit
@@ -181,9 +181,8 @@ def _scan(
 
 @triton.jit
 def _ends_unit(
-    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary, BLOCKS: tl.constexpr,
-    N_INTEGERS: tl.constexpr = N_INTEGERS,
-):  # fmt: skip
+    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary, BLOCKS: tl.constexpr
+):
     """Whether the probe, greedy or drawn, is the chunk's end. Also whether logits are finite."""
     block = tl.arange(0, BLOCKS)
     is_block = block < blocks
@@ -195,7 +194,7 @@ def _ends_unit(
     likeliest = tl.min(tl.where(tops == top, tokens, vocabulary), 0)
     chunk_eos = tl.load(word)
     chance = tl.exp(tl.load(logits + chunk_eos).to(tl.float32) - top) / total
-    is_drawn = _real(word + N_INTEGERS + 5) < chance
+    is_drawn = _real(word, 5) < chance
     return tl.where(tl.load(word + 3) > 0, likeliest == chunk_eos, is_drawn), total == total
 
 
@@ -213,10 +212,20 @@ def _chosen_groups(largest, mine, top_k, n_groups, GROUPS: tl.constexpr, CANDIDA
 
 
 @triton.jit
-def _draw(value, token, top_k, top_p, uniform, vocabulary):
-    """Draw from the candidates that pass the filters; `vocabulary` if there is none."""
+def _pick_among(
+    values, groups, n_groups, word, vocabulary, MOST: tl.constexpr, GROUP: tl.constexpr = GROUP
+):
+    """Return the likeliest token of the groups, or one drawn from those that pass the filters."""
+    lane = tl.arange(0, MOST * GROUP)
+    is_lane = lane // GROUP < n_groups
+    token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP
+    is_lane = is_lane & (token < vocabulary)
+    value = tl.load(values + token, mask=is_lane, other=float("-inf"))
+    likeliest = tl.min(tl.where(is_lane & (value == tl.max(value, 0)), token, vocabulary - 1), 0)
+    value = tl.div_rn(value, _real(word, 0))
+    top_p, uniform = _real(word, 1), _real(word, 6)
     order = ordered_bits(value)
-    kept = (order >= largest_with_count(order, top_k)) & (value > float("-inf"))
+    kept = (order >= largest_with_count(order, tl.load(word + 4))) & (value > float("-inf"))
     weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
     limit = top_p * tl.sum(weight, 0)
     border = largest_with_mass(order, weight, limit, True)
@@ -226,24 +235,7 @@ def _draw(value, token, top_k, top_p, uniform, vocabulary):
     kept = kept & ((order > border) | ((is_tie > 0) & (before <= limit)))
     weight = tl.where(kept, weight, 0.0)
     beyond = (tl.cumsum(weight, 0) > uniform * tl.sum(weight, 0)) & (weight > 0)
-    return tl.min(tl.where(beyond, token, vocabulary), 0)
-
-
-@triton.jit
-def _pick_among(
-    values, groups, n_groups, word, vocabulary, MOST: tl.constexpr, GROUP: tl.constexpr = GROUP,
-    N_INTEGERS: tl.constexpr = N_INTEGERS,
-):  # fmt: skip
-    """Return the likeliest token of the groups, or a drawn one."""
-    lane = tl.arange(0, MOST * GROUP)
-    is_lane = lane // GROUP < n_groups
-    token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP
-    is_lane = is_lane & (token < vocabulary)
-    value = tl.load(values + token, mask=is_lane, other=float("-inf"))
-    likeliest = tl.min(tl.where(is_lane & (value == tl.max(value, 0)), token, vocabulary - 1), 0)
-    value = tl.div_rn(value, _real(word + N_INTEGERS))
-    top_p, uniform = _real(word + N_INTEGERS + 1), _real(word + N_INTEGERS + 6)
-    drawn = _draw(value, token, tl.load(word + 4), top_p, uniform, vocabulary)
+    drawn = tl.min(tl.where(beyond, token, vocabulary), 0)
     return tl.where((tl.load(word + 3) > 0) | (drawn == vocabulary), likeliest, drawn)
 
 

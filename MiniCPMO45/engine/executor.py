@@ -91,18 +91,17 @@ class Executor:
             self.options = replace(self.options, least_conversations=1, most_rows=rows)
         free_bytes = self._use_device()
         config, asked = model.config, self.options
+        text_bytes, speech_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
+        has_codes = asked.text_cache is CacheKind.INT8
         self.llm_store = self._store(
             config.decoder,
             asked.text_cache_bytes,
-            int(TEXT_SHARE * free_bytes),
+            text_bytes,
             asked.tokens_each,
-            has_codes=asked.text_cache is CacheKind.INT8,
+            has_codes=has_codes,
         )
         self.tts_store = self._store(
-            config.tts_config.decoder,
-            asked.speech_cache_bytes,
-            int(SPEECH_SHARE * free_bytes),
-            SPEECH_TOKENS_EACH,
+            config.tts_config.decoder, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
         )
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
         speech_rows = SPEECH_ROWS_EACH * self.options.conversations

@@ -55,7 +55,10 @@ def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)  # towards zero
     end = np.minimum((centre + reach + 0.5).astype(np.int64), length)
     tap = np.arange((end - first).max())[:, None]  # [taps, 1]
-    weights = _cubic((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    x = np.abs((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
+    weights = np.where(x < 1, near, np.where(x < REACH, far, 0.0))
     weights[tap >= end - first] = 0.0
     total = np.zeros(result)
     for row in weights:  # in this order: sums in pairs would be rounded otherwise
@@ -65,13 +68,6 @@ def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
     table = (cached_tensor(each.astype(np.int32), device) for each in (first, rounded))
     return AxisWeights(*table, np.stack((first, end), axis=1))
-
-
-def _cubic(x: np.ndarray) -> np.ndarray:
-    x = np.abs(x)
-    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
-    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
-    return np.where(x < 1, near, np.where(x < REACH, far, 0.0))
 
 
 @triton.jit

@@ -94,22 +94,15 @@ class Executor:
         text_bytes, speech_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
         has_codes = asked.text_cache is CacheKind.INT8
         self.llm_store = self._store(
-            config.decoder,
-            asked.text_cache_bytes,
-            text_bytes,
-            asked.tokens_each,
-            has_codes=has_codes,
+            config.decoder, asked.text_cache_bytes, text_bytes, asked.tokens_each, has_codes
         )
         self.tts_store = self._store(
             config.tts_config.decoder, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
         )
-        self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
-        speech_rows = SPEECH_ROWS_EACH * self.options.conversations
-        limits = self._limits(min(self.options.most_rows, speech_rows))
-        self._speech = SpeechRunner(model.tts, self.tts_store, limits)
-        self._vision = SliceEncoder(
-            model.vpm, model.resampler, most_rows=self.options.conversations
-        )
+        speech_rows = min(asked.most_rows, SPEECH_ROWS_EACH * asked.conversations)
+        self._text = TextRunner(model.llm, self.llm_store, self._limits(asked.most_rows))
+        self._speech = SpeechRunner(model.tts, self.tts_store, self._limits(speech_rows))
+        self._vision = SliceEncoder(model.vpm, model.resampler, most_rows=asked.conversations)
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )

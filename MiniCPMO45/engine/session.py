@@ -219,8 +219,6 @@ class UnitDraft:
 
 @dataclass
 class TurnState:
-    """Progress of the conversation."""
-
     has_ended: bool = True
     logits: Tensor | None = None  # [vocabulary] after the last prefill, until the decision
     unit_start: int | None = None  # cache length at the start of the open unit, if there is one

@@ -38,8 +38,6 @@ BLOCK = 1024  # values of one program
 
 @dataclass(frozen=True, eq=False)
 class AxisWeights:
-    """Resampling windows of one axis."""
-
     first: Tensor  # int32 [result], first source pixel of each window
     weights: Tensor  # int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window
     bounds: np.ndarray  # int64 [result, 2], first source pixel of each window and that behind it

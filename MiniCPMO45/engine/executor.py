@@ -17,21 +17,8 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.kv_cache import (
-    DECODE_BUCKETS,
-    KvStore,
-    PassLimits,
-    buckets_up_to,
-    cached_bytes,
-)
-from MiniCPMO45.engine.session import (
-    AudioInputState,
-    SamplerState,
-    Session,
-    SpeechState,
-    TurnState,
-    WindowState,
-)
+from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, cached_bytes
+from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
     ChooseToken,
@@ -45,17 +32,10 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.kernels.device import (
-    HAS_TRITON,
-    CardMemory,
-    capture_all,
-    is_small_card,
-    read_back,
-)
+from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, capture_all, is_small_card, read_back
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import Token2Wav
@@ -111,26 +91,18 @@ class Executor:
             self.options = replace(self.options, least_conversations=1, most_rows=rows)
         free_bytes = self._use_device()
         config, asked = model.config, self.options
+        text_bytes, speech_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
+        has_codes = asked.text_cache is CacheKind.INT8
         self.llm_store = self._store(
-            config.decoder,
-            asked.text_cache_bytes,
-            int(TEXT_SHARE * free_bytes),
-            asked.tokens_each,
-            has_codes=asked.text_cache is CacheKind.INT8,
+            config.decoder, asked.text_cache_bytes, text_bytes, asked.tokens_each, has_codes
         )
         self.tts_store = self._store(
-            config.tts_config.decoder,
-            asked.speech_cache_bytes,
-            int(SPEECH_SHARE * free_bytes),
-            SPEECH_TOKENS_EACH,
+            config.tts_config.decoder, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
         )
-        self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
-        speech_rows = SPEECH_ROWS_EACH * self.options.conversations
-        limits = self._limits(min(self.options.most_rows, speech_rows))
-        self._speech = SpeechRunner(model.tts, self.tts_store, limits)
-        self._vision = SliceEncoder(
-            model.vpm, model.resampler, most_rows=self.options.conversations
-        )
+        speech_rows = min(asked.most_rows, SPEECH_ROWS_EACH * asked.conversations)
+        self._text = TextRunner(model.llm, self.llm_store, self._limits(asked.most_rows))
+        self._speech = SpeechRunner(model.tts, self.tts_store, self._limits(speech_rows))
+        self._vision = SliceEncoder(model.vpm, model.resampler, most_rows=asked.conversations)
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
@@ -179,17 +151,13 @@ class Executor:
             generator.seed()
         else:
             generator.manual_seed(seed)
-        cache = new_audio_cache(
-            self.model.config.audio_config, device=self.device, dtype=self.dtype
-        )
+        shape = self.model.config.audio_config
         return Session(
-            id=session_id,
-            kv=self.llm_store.open(),
-            audio_input=AudioInputState(MelState(), cache),
-            speech=SpeechState(self.tts_store.open()),
-            window=WindowState(),
-            turn=TurnState(),
-            sampler=SamplerState(generator),
+            session_id,
+            self.llm_store.open(),
+            AudioInputState(new_audio_cache(shape, device=self.device, dtype=self.dtype)),
+            SpeechState(self.tts_store.open()),
+            SamplerState(generator),
         )
 
     @property
@@ -233,7 +201,7 @@ class Executor:
 
     def _capture(self) -> CardMemory:
         start = time.perf_counter()
-        rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
+        rows = self._text.decodes.buckets
         families = (  # largest memory first, for the others to reuse
             [*self._vision.pieces(), *self._audio.pieces(rows)],
             self._text.prefills.captured,
@@ -253,13 +221,8 @@ class Executor:
         return self._vision.prepare(slices)
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
-        audio = self._audio
-        return [
-            (audio.embed_voice if each.is_voice else audio.embed_clips)(
-                each.mels, each.block_frames
-            )
-            for each in requests
-        ]
+        embed = {True: self._audio.embed_voice, False: self._audio.embed_clips}
+        return [embed[each.is_voice](each.mels, each.block_frames) for each in requests]
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = [each for request in requests for each in request.slices]

@@ -29,10 +29,6 @@ from MiniCPMO45.model.transformer import Norms
 SLOTS = 512  # caches that hold tokens at a time
 
 
-class CacheRangeError(ValueError):
-    """A cache range is empty, reversed or out of bounds."""
-
-
 class CacheFullError(RuntimeError):
     """A conversation would exceed the model's context length or the memory."""
 
@@ -83,21 +79,18 @@ class KvStore:
         forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
-        self.rope = rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.device = device
+        self.rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
         kind = torch.int8 if has_codes else dtype
         self.pool = self._allocate(pages, kind, shape.head_dim)
         self.scales = self._allocate(pages, torch.float32) if has_codes else None
-        self.page_table = torch.zeros(
-            (slots, -(-shape.max_position_embeddings // page_tokens)),
-            dtype=torch.int32,
-            device=device,
-        )
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
-        cos, sin = rope.tables(everywhere, dtype)
+        most_pages = -(-len(everywhere) // page_tokens)
+        self.page_table = torch.zeros(slots, most_pages, dtype=torch.int32, device=device)
+        cos, sin = self.rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()  # [positions, d] each
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self.free_slots = list(reversed(range(slots)))
@@ -222,10 +215,10 @@ class KvHandle:
         """Drop everything from position `length` on and free whole pages behind it.
 
         Raises:
-            CacheRangeError: `length` is negative or beyond the cache.
+            ValueError: `length` is negative or beyond the cache.
         """
         if not 0 <= length <= self.length:
-            raise CacheRangeError(f"cannot truncate {self.length} tokens to {length}")
+            raise ValueError(f"cannot truncate {self.length} tokens to {length}")
         self.length = length
         kept = -(-length // self.store.page_tokens)
         freed = self._pages[kept:]
@@ -236,10 +229,10 @@ class KvHandle:
         """Copy positions [start, stop) out of the cache; an empty range is allowed.
 
         Raises:
-            CacheRangeError: the range is reversed or outside the cache.
+            ValueError: the range is reversed or outside the cache.
         """
         if not 0 <= start <= stop <= self.length:
-            raise CacheRangeError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
+            raise ValueError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
         if start == stop:
             none = self.store.pool[:, 0, 0, :, :0]
             return KvRows(none, none, start)
@@ -277,10 +270,10 @@ class KvHandle:
         """Remove cached positions [start, stop) and close the gap in place.
 
         Raises:
-            CacheRangeError: the range is empty or outside the cache.
+            ValueError: the range is empty or outside the cache.
         """
         if not 0 <= start < stop <= self.length:
-            raise CacheRangeError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
+            raise ValueError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
         count = self.length - stop
         if count:
             distance = torch.full((1,), start - stop, device=self.store.device)
@@ -324,16 +317,13 @@ def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
         kv.reserve(kv.length + count)
 
 
-# --- the rows of one pass ---
-
-
 NO_VECTOR = -1
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 PREFILL_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
-DECODE_TILE_ROWS = 1
 PREFILL_TILE_ROWS = 16
 EXACT_PASSES_KEPT = 16  # the usual sizes of a few conversations
 MOST_SEQUENCES = DECODE_BUCKETS[-1]
+PADDING = (0, NO_VECTOR, NO_POSITION, 0, 0, 0, 0)  # of the columns of `PackedRows`
 
 
 @dataclass(frozen=True, eq=False)
@@ -397,13 +387,13 @@ class PassSizes(Generic[P]):
     ) -> None:
         buckets = buckets_up_to(most, buckets)
         self.most = buckets[-1]
-        self._buckets = [] if is_exact else buckets
+        self.buckets = [] if is_exact else buckets
         self._pass = lru_cache(maxsize=EXACT_PASSES_KEPT if is_exact else None)(make)
         # All passes to capture, largest first.
-        self.captured = [self._pass(size) for size in self._buckets][::-1]
+        self.captured = [self._pass(size) for size in self.buckets][::-1]
 
     def of(self, count: int) -> P:
-        return self._pass(bucket_of(count, self._buckets) if self._buckets else count)
+        return self._pass(bucket_of(count, self.buckets) if self.buckets else count)
 
 
 @dataclass(frozen=True)
@@ -414,16 +404,15 @@ class PassLimits:
     rows: int
     is_exact: bool
 
-    @property
-    def prefill_tile_rows(self) -> int:
-        """Rows of an attention tile; an exact pass takes all rows of a conversation."""
-        return self.rows if self.is_exact else PREFILL_TILE_ROWS
-
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
         return PassSizes(make, self.conversations, DECODE_BUCKETS, is_exact=self.is_exact)
 
-    def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
-        return PassSizes(make, self.rows, PREFILL_BUCKETS, is_exact=self.is_exact)
+    def prefills(self, make: Callable[[int, int], P]) -> PassSizes[P]:
+        """`make` takes the rows of a pass and of an attention tile; an exact one takes all rows."""
+        tile = self.rows if self.is_exact else PREFILL_TILE_ROWS
+        return PassSizes(
+            lambda rows: make(rows, tile), self.rows, PREFILL_BUCKETS, is_exact=self.is_exact
+        )
 
 
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
@@ -446,19 +435,16 @@ class PackedRows:
     """
 
     def __init__(
-        self, store: KvStore, rows: int, *, rows_per_tile: int, vectors: Tensor | None = None
+        self, store: KvStore, rows: int, *, rows_per_tile: int = 1, vectors: Tensor | None = None
     ) -> None:
         """Allocate; `rows_per_tile` is 1 if every conversation has exactly one row."""
         self.store, self.vectors = store, vectors
-        self.n_rows = rows
-        self.n_sequences = min(rows, MOST_SEQUENCES)
-        self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
-        self._rows_per_tile = rows_per_tile
-        sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
-        self._staging = Staging(1, sum(sizes), store.device)
-        words = self._staging.device_words[0].split(sizes)
-        self.ids, self.vector_of_row, positions, sequences, tiles, counts, self.last_rows = words
-        self.map = RowMap(positions, sequences, store.page_table, tiles, counts, rows_per_tile)
+        tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
+        self._sizes = (rows, rows, rows, rows, tiles, tiles, min(rows, MOST_SEQUENCES))
+        self._staging = Staging(1, sum(self._sizes), store.device)
+        words = self._staging.device_words[0].split(self._sizes)
+        self.ids, self.vector_of_row, positions, sequences, first, counts, self.last_rows = words
+        self.map = RowMap(positions, sequences, store.page_table, first, counts, rows_per_tile)
         self.load(())
 
     def load(self, parts: Sequence[FedRows]) -> None:
@@ -466,41 +452,38 @@ class PackedRows:
 
         `parts` are of different conversations; without any, all rows are padding.
         """
-        ids: list[int] = []
-        vector_of_row = [NO_VECTOR] * self.n_rows
-        n_vectors = 0
-        positions: list[int] = []
-        sequences: list[int] = []
-        tiles: list[tuple[int, int]] = []
-        last_rows: list[int] = []
+        columns: tuple[list[int], ...] = tuple([] for _ in self._sizes)
+        ids, vector_of_row, positions, sequences, tile_first_row, tile_rows, last_rows = columns
+        step, n_vectors = self.map.rows_per_tile, 0
         for part in parts:
             start, count = len(ids), len(part.ids)
             first = part.kv.length + part.offset
             ids += part.ids
+            vector_of_row += [NO_VECTOR] * count
             positions += range(first, first + count)
             sequences += [part.kv.slot] * count
-            step = self._rows_per_tile
-            tiles += [(start + at, min(step, count - at)) for at in range(0, count, step)]
+            tile_first_row += range(start, start + count, step)
+            tile_rows += [min(step, count - at) for at in range(0, count, step)]
             last_rows.append(start + count - 1)
             for at, rows in part.vectors:
                 first_row, after = start + at, n_vectors + len(rows)
                 vector_of_row[first_row : first_row + len(rows)] = range(n_vectors, after)
                 n_vectors = after
-        words = [
-            *_padded(ids, self.n_rows, 0),
-            *vector_of_row,
-            *_padded(positions, self.n_rows, NO_POSITION),
-            *_padded(sequences, self.n_rows, 0),
-            *_padded([first for first, _ in tiles], self.n_tiles, 0),
-            *_padded([count for _, count in tiles], self.n_tiles, 0),
-            *_padded(last_rows, self.n_sequences, 0),
-        ]
-        self._staging.begin()[0] = array("i", words)
+        words = array("i")
+        for column, size, padding in zip(columns, self._sizes, PADDING, strict=True):
+            assert len(column) <= size
+            words.extend(column + [padding] * (size - len(column)))
+        self._staging.begin()[0] = words
         self._staging.send()
         vectors = [rows for part in parts for _, rows in part.vectors]
         if vectors:
             assert self.vectors is not None, "the pass takes vectors"
             torch.cat(vectors, out=self.vectors[:n_vectors])
+
+    def spread(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's vector [rows, width], and whether it has one, bool [rows, 1]."""
+        chosen = self.vector_of_row
+        return vectors.index_select(0, chosen.clamp(min=0)), chosen[:, None] != NO_VECTOR
 
     def batch(self) -> PackedRows:
         """Return the rows as a decoder's batch, which reads the map anew; part of captured work."""
@@ -513,8 +496,3 @@ class PackedRows:
         scales = None if store.scales is None else store.scales[layer]
         eps, pages = store.shape.rms_norm_eps, store.pool[layer]
         return attend(qkv, norms, eps, store.tables, self.map, pages, scales)
-
-
-def _padded(values: list[int], size: int, padding: int) -> list[int]:
-    assert len(values) <= size
-    return values + [padding] * (size - len(values))

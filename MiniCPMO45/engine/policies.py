@@ -35,9 +35,7 @@ def penalise_frequency(logits: Tensor, ids: Sequence[int], penalty: float) -> Te
     if penalty == 1.0 or not recent:
         return logits
     index = torch.tensor(recent, device=logits.device)
-    counts = torch.zeros_like(logits).index_add_(
-        0, index, torch.ones(len(recent), dtype=logits.dtype, device=logits.device)
-    )
+    counts = torch.bincount(index, minlength=len(logits))
     factor = torch.full_like(logits, penalty).pow(counts)
     return torch.where(logits < 0, logits * factor, logits / factor)
 
@@ -165,50 +163,32 @@ class ReplyPolicy:
             for wide in (False, True)
         }
 
-    def next_streamed(
+    def next_token(
         self,
         logits: Tensor,
         ids: Sequence[int],
         settings: GenerationSettings,
         generator: torch.Generator,
+        *,
+        is_one_shot: bool = False,
     ) -> int:
-        """Draw the next token of a streamed reply from logits [vocabulary] and its tokens so far.
+        """Draw the next token of a reply from logits [vocabulary] and its tokens so far.
 
+        A one-shot reply is drawn without marks and length penalty.
         Source: docs/specification/model.md#5.1 and #5.4.
         """
-        logits = logits.float()
-        terminators = sorted(self.tokens.reply_terminators)
-        if settings.generate_audio and self.tokens.spoken_count(ids) == len(ids):
+        logits, tokens = logits.float(), self.tokens
+        terminators = sorted(tokens.chat_terminators if is_one_shot else tokens.reply_terminators)
+        if not is_one_shot and settings.generate_audio and tokens.spoken_count(ids) == len(ids):
             forbidden = self._forbidden[settings.forbid_full_width_marks]
             logits = logits.index_fill(0, forbidden, -torch.inf)
         if len(ids) < settings.min_new_tokens:
-            logits = self._without(logits, terminators)
-        logits = penalise_repetition(
-            logits, ids[-REPLY_PENALTY_WINDOW:], settings.repetition_penalty
-        )
-        logits = penalise_repetition(logits, terminators, settings.length_penalty)
-        return self._draw(logits, settings, generator)
-
-    def next_one_shot(
-        self,
-        logits: Tensor,
-        ids: Sequence[int],
-        settings: GenerationSettings,
-        generator: torch.Generator,
-    ) -> int:
-        """Draw the next token of a one-shot reply: the same without marks and length penalty."""
-        logits = logits.float()
-        if len(ids) < settings.min_new_tokens:
-            logits = self._without(logits, sorted(self.tokens.chat_terminators))
-        logits = penalise_repetition(logits, ids, settings.repetition_penalty)
-        return self._draw(logits, settings, generator)
-
-    def _without(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
-        return logits.index_fill(0, torch.tensor(ids, device=self.device), -torch.inf)
-
-    def _draw(
-        self, logits: Tensor, settings: GenerationSettings, generator: torch.Generator
-    ) -> int:
+            endings = torch.tensor(terminators, device=self.device)
+            logits = logits.index_fill(0, endings, -torch.inf)
+        recent = ids if is_one_shot else ids[-REPLY_PENALTY_WINDOW:]
+        logits = penalise_repetition(logits, recent, settings.repetition_penalty)
+        if not is_one_shot:
+            logits = penalise_repetition(logits, terminators, settings.length_penalty)
         if not settings.do_sample:
             return draw(logits, None)
         logits = logits / max(settings.temperature, MIN_TEMPERATURE)

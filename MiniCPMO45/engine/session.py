@@ -27,7 +27,6 @@ from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 @dataclass(frozen=True)
 class Unit:
-    index: int  # running number since the conversation began
     length: int  # cached tokens
     text_ids: tuple[int, ...]  # without control tokens; empty for a listen unit
 
@@ -50,7 +49,6 @@ class WindowState:
     carried_ids: tuple[int, ...] = ()  # text of dropped units, without the marker
     units: list[Unit] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    next_unit: int = 0
     evictions: int = 0  # how often units or rounds were dropped
 
     def clone(self) -> WindowState:
@@ -61,8 +59,7 @@ class WindowState:
         return self.preserved + sum(unit.length for unit in self.units)
 
     def add_unit(self, length: int, text_ids: Sequence[int]) -> None:
-        self.units.append(Unit(self.next_unit, length, tuple(text_ids)))
-        self.next_unit += 1
+        self.units.append(Unit(length, tuple(text_ids)))
 
 
 # Conversations share a pool of pages and occupy what they have written. While less than
@@ -186,8 +183,8 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 class AudioInputState:
     """Input audio that is not in the language model's cache yet."""
 
-    mel: MelState
     cache: AudioCache
+    mel: MelState = field(default_factory=MelState)
     pending: Tensor = field(default_factory=lambda: torch.zeros(0))  # float32 [n], not consumed
     units: int = 0  # duplex units so far
     audio_units: int = 0  # units of audio encoded so far
@@ -222,8 +219,6 @@ class UnitDraft:
 
 @dataclass
 class TurnState:
-    """Progress of the conversation."""
-
     has_ended: bool = True
     logits: Tensor | None = None  # [vocabulary] after the last prefill, until the decision
     unit_start: int | None = None  # cache length at the start of the open unit, if there is one
@@ -269,9 +264,9 @@ class Session:
     kv: KvHandle
     audio_input: AudioInputState
     speech: SpeechState
-    window: WindowState
-    turn: TurnState
     sampler: SamplerState
+    window: WindowState = field(default_factory=WindowState)
+    turn: TurnState = field(default_factory=TurnState)
     settings: DuplexSettings = field(default_factory=DuplexSettings)
     snapshot: Snapshot | None = None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -329,7 +324,7 @@ class Session:
         self.speech.vocoder = None
         cache = self.audio_input.cache
         cache.truncate(0)
-        self.audio_input = AudioInputState(MelState(), cache.clone())  # without its storage
+        self.audio_input = AudioInputState(cache.clone())  # without its storage
         self.turn = TurnState()
         self.snapshot = None
 

@@ -15,16 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import (
-    DECODE_TILE_ROWS,
-    NO_VECTOR,
-    FedRows,
-    KvStore,
-    PackedRows,
-    PassLimits,
-    passes,
-    reserve_all,
-)
+from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
 from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
 from MiniCPMO45.engine.steps import (
     CODES_PER_REQUEST,
@@ -60,11 +51,8 @@ class CodeSampler:
     @staticmethod
     def covers(request: DrawCodes) -> bool:
         rule = request.rule
-        is_bounded = (
-            rule.is_greedy
-            or not _is_filtered(rule)
-            or 1 <= rule.top_k <= code_choice.MOST_CANDIDATES
-        )
+        is_narrow = 1 <= rule.top_k <= code_choice.MOST_CANDIDATES
+        is_bounded = rule.is_greedy or not _is_filtered(rule) or is_narrow
         is_usual = type(rule).choose is CodeRule.choose
         return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
 
@@ -127,11 +115,9 @@ class StartPass(Capturable[Tensor]):
         text = tts.emb_text(ids.clamp(max=n_text - 1))
         codes = tts.emb_code[0]((ids - n_text).clamp(min=0))
         bare = torch.where(ids[:, None] < n_text, text, codes)
-        states = F.normalize(tts.projector_semantic(self.vectors), dim=-1)
-        chosen = self.packed.vector_of_row
-        spoken = bare + states.index_select(0, chosen.clamp(min=0))
-        rows = torch.where(chosen[:, None] == NO_VECTOR, bare, spoken)
-        hidden = tts.model(rows, self.packed.batch())
+        projected = F.normalize(tts.projector_semantic(self.vectors), dim=-1)
+        states, is_spoken = self.packed.spread(projected)
+        hidden = tts.model(torch.where(is_spoken, bare + states, bare), self.packed.batch())
         return hidden.index_select(0, self.packed.last_rows)
 
 
@@ -143,7 +129,7 @@ class CodePass:
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, head: Tensor, rows: int) -> None:
         device = head.device
-        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.packed = PackedRows(store, rows)
         self.hidden = torch.zeros(rows, head.shape[1], dtype=head.dtype, device=device)
         self.sampler = CodeSampler(rows, device)
         self.first = Capturable(f"first code of {rows}", lambda: self._draw(self.hidden))
@@ -177,8 +163,7 @@ class SpeechRunner:
     def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
         with torch.inference_mode():
             self.head = head = tts.folded_head()
-        tile = limits.prefill_tile_rows
-        self.starts = limits.prefills(lambda rows: StartPass(tts, store, rows, tile))
+        self.starts = limits.prefills(lambda rows, tile: StartPass(tts, store, rows, tile))
         self.draws = limits.decodes(lambda rows: CodePass(tts, store, head, rows))
         self._n_text = tts.emb_text.num_embeddings
         self._steps_per_check = 1 if limits.is_exact else STEPS_PER_CHECK

@@ -108,18 +108,11 @@ class SpokenText:
 
 
 @dataclass(frozen=True, eq=False)
-class TextMarkers:
-    """Speech-decoder rows: text-embedding ids alone (text end, audio begin)."""
-
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class SpeechCodes:
     ids: tuple[int, ...]
 
 
-SpeechPiece = SpokenText | TextMarkers | SpeechCodes
+SpeechPiece = SpokenText | TokenIds | SpeechCodes  # `TokenIds` are text end, audio begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,16 +159,8 @@ class Emit:
     value: Any
 
 
-Request = (
-    LlmForward
-    | ChooseToken
-    | EncodeClips
-    | EncodeStream
-    | EncodeImages
-    | DrawCodes
-    | Vocode
-    | OpenVoice
-)
+Encoding = EncodeClips | EncodeStream | EncodeImages
+Request = LlmForward | ChooseToken | Encoding | DrawCodes | Vocode | OpenVoice
 Steps = Generator[Request | Emit, Any, T]
 
 

@@ -17,16 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import (
-    DECODE_TILE_ROWS,
-    NO_VECTOR,
-    FedRows,
-    KvStore,
-    PackedRows,
-    PassLimits,
-    passes,
-    reserve_all,
-)
+from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
@@ -51,13 +42,10 @@ class UnitSampler:
     @staticmethod
     def covers(decision: TextDecision) -> bool:
         settings = decision.settings
-        return (
-            type(decision.policy).decide is UnitPolicy.decide
-            and (
-                settings.decode_mode == GREEDY or 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
-            )
-            and settings.text_repetition_window_size <= unit_choice.MOST_RECENT
-        )
+        is_narrow = 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
+        is_recent = settings.text_repetition_window_size <= unit_choice.MOST_RECENT
+        is_usual = type(decision.policy).decide is UnitPolicy.decide
+        return is_usual and is_recent and (is_narrow or settings.decode_mode == GREEDY)
 
     def load(self, decisions: Sequence[TextDecision | None]) -> None:
         """Set the decisions for the rows of the next `choose`, without waiting for the device.
@@ -183,7 +171,7 @@ class DecodePass(Capturable[Scores]):
 
     def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
         super().__init__(f"decode of {rows}")
-        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.packed = PackedRows(store, rows)
         self.head, self._decoder = head, llm.model
 
     def _work(self) -> Scores:
@@ -204,21 +192,19 @@ class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
     def _work(self) -> tuple[Tensor, Tensor]:
         """Return hidden states [rows, width] and those of last rows [sequences, width]."""
         embedded = self._decoder.embed_tokens(self.packed.ids)
-        chosen = self.packed.vector_of_row
-        vectors = self.vectors.index_select(0, chosen.clamp(min=0))
-        inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
+        vectors, is_vector = self.packed.spread(self.vectors)
+        inputs = torch.where(is_vector, vectors, embedded)
         hidden = self._decoder(inputs, self.packed.batch())
         return hidden, hidden.index_select(0, self.packed.last_rows)
 
 
 class TextRunner:
     def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
-        tile = limits.prefill_tile_rows
         self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
         self.decodes = limits.decodes(
             lambda rows: DecodePass(llm, store, self.heads.of(rows), rows)
         )
-        self.prefills = limits.prefills(lambda rows: PrefillPass(llm, store, rows, tile))
+        self.prefills = limits.prefills(lambda rows, tile: PrefillPass(llm, store, rows, tile))
         self._n_tokens = llm.lm_head.out_features
 
     @property
@@ -295,16 +281,15 @@ class TextRunner:
 
 
 def _take(scores: Scores, texts: Sequence[TextRows | None]) -> None:
-    if any(text is not None and text.wants_logits for text in texts):
+    ready = [(row, text) for row, text in enumerate(texts) if text is not None]
+    if wanting := [(row, text) for row, text in ready if text.wants_logits]:
         kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
-        for text, row in zip(texts, kept, strict=True):
-            if text is not None and text.wants_logits:
-                text.logits = row
-    if any(text is not None and text.decision is not None for text in texts):
+        for row, text in wanting:
+            text.logits = kept[row]
+    if deciding := [(row, text) for row, text in ready if text.decision is not None]:
         tokens = read_back(scores.tokens[: len(texts)]).tolist()
-        for text, token in zip(texts, tokens, strict=True):
-            if text is not None and text.decision is not None:
-                text.token = token
+        for row, text in deciding:
+            text.token = tokens[row]
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

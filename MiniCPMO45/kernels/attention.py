@@ -90,8 +90,7 @@ class RowMap:
         return Span(slice(first, first + count), length, together if is_run else used.long(), mask)
 
 
-FEWEST_LINES = 16  # of a tensor core operation
-NARROWEST_HEAD = 16  # the same
+SMALLEST_TILE = 16  # lines and width of a head in a tensor core operation
 MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of two
 
 
@@ -128,11 +127,11 @@ def attend_by_kernels(
     pages = (kv_layer, kv_layer if kv_scales is None else kv_scales)  # any pointer without scales
     places = (rows.positions, rows.sequences, rows.page_table)
     inputs = (qkv, q_norm, k_norm, *tables, *places, *pages)
-    overlap, has_norm = dependent_launch(qkv), norms is not None
+    overlap = dependent_launch(qkv)
     shape = {"H": heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **overlap}
     shape["IS_CODED"] = kv_scales is not None
-    wide = max(triton.next_power_of_2(d), NARROWEST_HEAD)
-    lines = max(triton.next_power_of_2(rows.rows_per_tile * (heads // kv_heads)), FEWEST_LINES)
+    wide = max(triton.next_power_of_2(d), SMALLEST_TILE)
+    lines = max(triton.next_power_of_2(rows.rows_per_tile * (heads // kv_heads)), SMALLEST_TILE)
     page_bytes = 2 * PAGE_TOKENS * wide * kv_layer.element_size()
     query_bytes = lines * wide * qkv.element_size()
     stages = fitting_stages(qkv, plan.stages, page_bytes, kept_bytes=2 * query_bytes)
@@ -141,12 +140,12 @@ def attend_by_kernels(
     into = (mixed, parts, stats, max_pages)
     if rows.rows_per_tile == 1:
         attend_one_row[(splits, kv_heads, count)](
-            *inputs, *into, eps, scale, HAS_NORM=has_norm, EARLY_PAGES=plan.early_pages, **tile
+            *inputs, *into, eps, scale, EARLY_PAGES=plan.early_pages, **tile
         )
     else:
         queries, half = torch.empty_like(mixed), triton.next_power_of_2(d // 2)
         together = math.gcd(heads, kv_heads, MOST_HEADS_TOGETHER)
-        turn = {"HAS_NORM": has_norm, "HALF": half, "HEADS": together, "num_warps": 1, **shape}
+        turn = {"HALF": half, "HEADS": together, "num_warps": 1, **shape}
         rotate_and_store[(count, (heads + 2 * kv_heads) // together)](
             *inputs, queries, mixed, max_pages, eps, **turn
         )
@@ -184,10 +183,7 @@ MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
 def attention_plan(
     rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
 ) -> AttentionPlan:
-    """Choose the plan of a pass.
-
-    A prefill has one program per multiprocessor, with most tiles full.
-    """
+    """Choose the plan; a prefill has one program per multiprocessor, with most tiles full."""
     if rows_per_tile == 1:
         return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1

@@ -15,8 +15,9 @@ LOWEST = tl.constexpr(-1.0e30)  # in place of minus infinity, whose differences 
 @triton.jit
 def attend_pages(
     query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
+    line, is_line, split, mixed, parts, part_stats,
     LINES: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    PAGE: tl.constexpr, IS_CODED: tl.constexpr,
+    PAGE: tl.constexpr, SPLITS: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """Attend lines of queries [LINES, WIDE] to the pages [first_page, last_page) of one sequence.
 
@@ -24,9 +25,9 @@ def attend_pages(
     to this head's keys and their scales in page 0, `table` to the sequence's page table. Keys
     beyond `keys_held` are never read. WIDE is D padded with zeros for tensor cores.
 
-    Returns:
-        The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
-        FlashDecoding.
+    `line` is the query head of each line, counted over all rows, int64 [LINES]. The answer goes to
+    `mixed` [M * H, D] if there is one split. Otherwise the unnormalised answer goes to `parts` [M *
+    H, SPLITS, D], and each line's maximum and sum to `part_stats` [M * H, SPLITS, 2].
     """
     PLANE: tl.constexpr = KVH * PAGE * D  # from a key to its value; a page has two
     key = tl.arange(0, PAGE)
@@ -40,9 +41,8 @@ def attend_pages(
         held = kv_head_pages + page * (2 * PLANE) + inside
         is_key = index * PAGE + key < keys_held
         is_held = is_key[:, None] & (d < D)[None, :]
-        keys = tl.load(held, mask=is_held, other=0).to(
-            query.dtype
-        )  # which represents codes exactly
+        # The dtype of the query represents codes exactly.
+        keys = tl.load(held, mask=is_held, other=0).to(query.dtype)
         scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
         if IS_CODED:
             row_scales = kv_head_scales + page * (2 * KVH * PAGE) + key
@@ -60,28 +60,14 @@ def attend_pages(
             weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
         )
         top = higher
-    return answer, top, sums
-
-
-@triton.jit
-def leave_part(
-    answer, top, sums, line, is_line, split, mixed, parts, part_stats,
-    D: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr,
-):  # fmt: skip
-    """Store a split's partial result, or the final result if there is one split.
-
-    `line` is the query head of each line, counted over all rows, int64 [LINES]; `mixed` is [M * H,
-    D], `parts` [M * H, SPLITS, D] and `part_stats` [M * H, SPLITS, 2].
-    """
-    d = tl.arange(0, WIDE)[None, :]
-    is_value = is_line[:, None] & (d < D)
+    is_value = is_line[:, None] & (d < D)[None, :]
     if SPLITS == 1:
         final = answer / sums[:, None]
-        at = mixed + line[:, None] * D + d
+        at = mixed + line[:, None] * D + d[None, :]
         tl.store(at, final.to(mixed.dtype.element_ty), mask=is_value)
     else:
         part = line * SPLITS + split
-        tl.store(parts + part[:, None] * D + d, answer, mask=is_value)
+        tl.store(parts + part[:, None] * D + d[None, :], answer, mask=is_value)
         tl.store(part_stats + part * 2, top, mask=is_line)
         tl.store(part_stats + part * 2 + 1, sums, mask=is_line)
 
@@ -118,16 +104,14 @@ def combine_splits(
 
 
 @triton.jit
-def _rotate(
-    own, norm, cos, sin, eps, HAS_NORM: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr
-):  # fmt: skip
+def _rotate(own, norm, cos, sin, eps, D: tl.constexpr, WIDE: tl.constexpr):
     """Load heads at pointers `own` [LINES, 1], normalise and rotate them: float32 [LINES, WIDE]."""
     d = tl.arange(0, WIDE)
     across = tl.where(d < D // 2, d + D // 2, d - D // 2)
     values = tl.load(own + d[None, :], mask=(d < D)[None, :], other=0.0)
     opposite = tl.load(own + across[None, :], mask=(d < D)[None, :], other=0.0)
     wide, wide_opposite = values.to(tl.float32), opposite.to(tl.float32)
-    if HAS_NORM:
+    if norm is not None:
         scale = tl.rsqrt(tl.sum(wide * wide, 1) / D + eps)[:, None]
         kind = values.dtype
         factors = tl.load(norm + d, mask=d < D, other=0.0)[None, :]
@@ -158,19 +142,18 @@ def _store_row(into, row_scale_at, row, is_value, IS_CODED: tl.constexpr):
     if IS_CODED:
         wide = tl.where(is_value, row.to(tl.float32), 0.0)
         inverse, scale = row_scale(tl.max(tl.abs(wide), 1))
-        tl.store(into, encode(wide, inverse[:, None]), mask=is_value)
+        row = encode(wide, inverse[:, None])
         tl.store(row_scale_at + tl.arange(0, 1), scale)
-    else:
-        tl.store(into, row, mask=is_value)
+    tl.store(into, row, mask=is_value)
 
 
 @triton.jit
 def attend_one_row(
     qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
     kv_scales, mixed, parts, part_stats, max_pages, eps, scale,
-    HAS_NORM: tl.constexpr, H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr, PAGE: tl.constexpr, LINES: tl.constexpr, SPLITS: tl.constexpr,
-    EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
+    H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, PAGE: tl.constexpr,
+    LINES: tl.constexpr, SPLITS: tl.constexpr, EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr,
+    IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """One program: one row, one key-value head, one range of keys; a line is a query head.
 
@@ -204,12 +187,12 @@ def attend_one_row(
         return
     own = qkv + row * ((H + 2 * KVH) * D)
     heads = own + (kv_head * GROUP + tl.minimum(group, GROUP - 1))[:, None] * D
-    query = _rotate(heads, q_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+    query = _rotate(heads, q_norm, cos, sin, eps, D, WIDE)
     if (first_page <= position // PAGE) & (position // PAGE < last_page):
         page = tl.load(table + position // PAGE).to(tl.int64)
         into = kv_head_pages + page * (2 * PLANE) + (position % PAGE) * D + d[None, :]
         new = own + (H + kv_head + tl.arange(0, 1))[:, None] * D
-        key = _rotate(new, k_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+        key = _rotate(new, k_norm, cos, sin, eps, D, WIDE)
         value = tl.load(new + KVH * D + d[None, :], mask=is_d, other=0.0)
         row_scales = kv_head_scales + page * (2 * KVH * PAGE) + position % PAGE
         _store_row(into, row_scales, key.to(value.dtype), is_d, IS_CODED)
@@ -218,23 +201,21 @@ def attend_one_row(
     query = query.to(qkv.dtype.element_ty)
     held = position + 1
     seen = tl.zeros((LINES,), tl.int32) + held
-    answer, top, sums = attend_pages(
+    attend_pages(
         query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, held, scale,
-        LINES, KVH, D, WIDE, PAGE, IS_CODED,
+        line, is_line, split, mixed, parts, part_stats, LINES, KVH, D, WIDE, PAGE, SPLITS, IS_CODED,
     )  # fmt: skip
-    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)
 
 
 @triton.jit
 def _turn(
-    first, second, norm, cos_table, sin_table, position, eps,
-    HAS_NORM: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
-):  # fmt: skip
+    first, second, norm, cos_table, sin_table, position, eps, D: tl.constexpr, HALF: tl.constexpr
+):
     """Normalise and rotate heads given as halves [HEADS, HALF]; HALF is D / 2 or more."""
     half = tl.arange(0, HALF)
     is_half = half < D // 2
     wide, wide_second = first.to(tl.float32), second.to(tl.float32)
-    if HAS_NORM:
+    if norm is not None:
         factors = tl.load(norm + half, mask=is_half, other=0.0)[None, :]
         factors_second = tl.load(norm + D // 2 + half, mask=is_half, other=0.0)[None, :]
         mean = (tl.sum(wide * wide, 1) + tl.sum(wide_second * wide_second, 1)) / D
@@ -254,8 +235,8 @@ def _turn(
 @triton.jit
 def rotate_and_store(
     qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
-    kv_scales, queries, mixed, max_pages, eps, HAS_NORM: tl.constexpr, H: tl.constexpr,
-    KVH: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr,
+    kv_scales, queries, mixed, max_pages, eps,
+    H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr,
     HEADS: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """One program: HEADS heads of one kind (query, key, value) of one row."""
@@ -266,8 +247,9 @@ def rotate_and_store(
     position = tl.load(positions + row)
     half = tl.arange(0, HALF)  # a power of two, at least D / 2
     is_half = (half < D // 2)[None, :]
+    is_query = tl.program_id(1) * HEADS < H
     if position < 0:
-        if tl.program_id(1) * HEADS < H:
+        if is_query:
             hole = mixed + row * H * D + head[:, None] * D + half[None, :]
             nothing = tl.zeros((HEADS, HALF), mixed.dtype.element_ty)
             tl.store(hole, nothing, mask=is_half)
@@ -276,19 +258,16 @@ def rotate_and_store(
     own = qkv + row * (H + 2 * KVH) * D + head[:, None] * D + half[None, :]
     first = tl.load(own, mask=is_half, other=0.0)
     second = tl.load(own + D // 2, mask=is_half, other=0.0)
-    is_query = tl.program_id(1) * HEADS < H
     is_value = tl.program_id(1) * HEADS >= H + KVH
     if is_query:
-        first, second = _turn(
-            first, second, q_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
-        )
+        first, second = _turn(first, second, q_norm, cos_table, sin_table, position, eps, D, HALF)
         query_at = queries + row * H * D + head[:, None] * D + half[None, :]
         tl.store(query_at, first, mask=is_half)
         tl.store(query_at + D // 2, second, mask=is_half)
     else:
         if not is_value:
             first, second = _turn(
-                first, second, k_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
+                first, second, k_norm, cos_table, sin_table, position, eps, D, HALF
             )
         sequence = tl.load(sequences + row).to(tl.int64)
         page = tl.load(page_table + sequence * max_pages + position // PAGE).to(tl.int64)
@@ -333,21 +312,11 @@ def attend_tile(
     line = (row + group // GROUP).to(tl.int64) * H + kv_head * GROUP + group % GROUP
     d = tl.arange(0, WIDE)[None, :]
     first_page, last_page = split_pages(keys_held, split, PAGE, SPLITS)
-    answer, top, sums = attend_pages(
-        tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0),
-        first_position + group // GROUP + 1,
-        kv_layer + kv_head * (PAGE * D),
-        kv_scales + kv_head * PAGE,
-        page_table + tl.load(sequences + row).to(tl.int64) * max_pages,
-        first_page,
-        last_page,
-        keys_held,
-        scale,
-        LINES,
-        KVH,
-        D,
-        WIDE,
-        PAGE,
-        IS_CODED,
-    )
-    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)
+    query = tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0)
+    seen = first_position + group // GROUP + 1
+    kv_head_pages, kv_head_scales = kv_layer + kv_head * (PAGE * D), kv_scales + kv_head * PAGE
+    table = page_table + tl.load(sequences + row).to(tl.int64) * max_pages
+    attend_pages(
+        query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
+        line, is_line, split, mixed, parts, part_stats, LINES, KVH, D, WIDE, PAGE, SPLITS, IS_CODED,
+    )  # fmt: skip

@@ -59,22 +59,11 @@ def move_tokens(
     """
     if runs_kernels(pool):
         layers, _, _, kv_heads, page_tokens, d = pool.shape
+        held = pool, pool if scales is None else scales  # any pointer without scales
+        strides = {"PAGE_STRIDE": pool.stride(1), "PLANE_STRIDE": pool.stride(2)}
+        sizes = {"D": d, "PAGE": page_tokens, "IS_CODED": scales is not None, "num_warps": WARPS}
         _shift_plane[(layers, kv_heads, 2)](
-            pool,
-            pool if scales is None else scales,
-            pages,
-            *turn,
-            start,
-            target,
-            count,
-            pool.stride(0),
-            PAGE_STRIDE=pool.stride(1),
-            PLANE_STRIDE=pool.stride(2),
-            D=d,
-            PAGE=page_tokens,
-            TOKENS=TOKENS_AT_ONCE,
-            IS_CODED=scales is not None,
-            num_warps=WARPS,
+            *held, pages, *turn, start, target, count, pool.stride(0), **strides, **sizes
         )
         return
     cos, sin = (table[None] for table in turn)
@@ -99,13 +88,12 @@ TOKENS_AT_ONCE = 64
 WARPS = 4
 
 
-@triton.jit(
-    do_not_specialize=["start", "target", "count"]
-)  # specialisation would compile it again for some values
+# Specialisation would compile it again for some values.
+@triton.jit(do_not_specialize=["start", "target", "count"])
 def _shift_plane(
     pool, scales, pages, cos, sin, start, target, count, LAYER_STRIDE,
     PAGE_STRIDE: tl.constexpr, PLANE_STRIDE: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
-    TOKENS: tl.constexpr, IS_CODED: tl.constexpr,
+    IS_CODED: tl.constexpr, TOKENS: tl.constexpr = TOKENS_AT_ONCE,
 ):  # fmt: skip
     """One program: the keys or the values of one head of one layer, front to back.
 

@@ -61,9 +61,8 @@ def pick(weights: Tensor, uniform: Tensor) -> Tensor:
     sum, `uniform` [rows, 1] in [0, 1); the result is int64 [rows, 1].
     """
     mass = weights.cumsum(-1)
-    is_beyond = (mass > uniform * mass[:, -1:]) & (
-        weights > 0
-    )  # a GPU's cumulative sums may decrease slightly
+    # A GPU's cumulative sums may decrease slightly.
+    is_beyond = (mass > uniform * mass[:, -1:]) & (weights > 0)
     likeliest = weights.argmax(-1, keepdim=True)
     first = is_beyond.int().argmax(-1, keepdim=True)
     return torch.where(is_beyond.any(-1, keepdim=True), first, likeliest)
@@ -110,7 +109,12 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     Source: docs/specification/model.md#5.6 and #6.7.
     """
     if runs_kernels(logits):
-        return _launch_choose_codes(words, drawn, logits)
+        rows, n_codes = logits.shape
+        out, sizes = drawn.new_empty(rows), (n_codes, drawn.shape[1])
+        options = {"BLOCK": triton.next_power_of_2(n_codes), "num_warps": WARPS}
+        options |= dependent_launch(logits)
+        _choose_code[(rows,)](logits, words, drawn, out, *sizes, **options)
+        return out
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
     eos, is_greedy, top_k, is_filtered, least, n_recent, step, has_ended = integers
     divisor, top_p, penalty = words[:, N_INTEGERS:N_WORDS].view(torch.float32).split(1, dim=1)
@@ -157,7 +161,7 @@ WARPS = 16
 
 
 @triton.jit
-def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
+def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr = MIN_KEPT):
     """Mask of the codes that pass the nucleus and top-k filters; ties are ordered by code."""
     order = ordered_bits(value)
     limit = top_p * tl.sum(weight, 0)
@@ -175,9 +179,10 @@ def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr):
 
 @triton.jit
 def _choose_code(
-    logits, words, drawn, out, n_codes, most,
-    N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, UNIFORM: tl.constexpr, WINDOW: tl.constexpr,
-    MIN_KEPT: tl.constexpr, NO_CODE: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+    logits, words, drawn, out, n_codes, most, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
+    N_INTEGERS: tl.constexpr = N_INTEGERS, N_WORDS: tl.constexpr = N_WORDS,
+    UNIFORM: tl.constexpr = UNIFORM, WINDOW: tl.constexpr = PENALTY_WINDOW,
+    NO_CODE: tl.constexpr = NO_CODE,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -205,7 +210,7 @@ def _choose_code(
     total = tl.sum(weight, 0)
     kept = is_code
     if is_filtered:
-        kept = kept & _keep(value, weight, top_k, top_p, MIN_KEPT)
+        kept = kept & _keep(value, weight, top_k, top_p)
     kept = kept & ((code != eos) | (step >= least))
 
     value = tl.where(kept, value, float("-inf"))
@@ -220,26 +225,3 @@ def _choose_code(
     tl.store(word + N_WORDS + (n_recent + step) % WINDOW, chosen)
     tl.store(word + 6, step + 1)
     tl.store(word + 7, has_ended | (chosen == eos).to(tl.int32))
-
-
-def _launch_choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
-    rows, n_codes = logits.shape
-    out = drawn.new_empty(rows)
-    _choose_code[(rows,)](
-        logits,
-        words,
-        drawn,
-        out,
-        n_codes,
-        drawn.shape[1],
-        N_INTEGERS=N_INTEGERS,
-        N_WORDS=N_WORDS,
-        UNIFORM=UNIFORM,
-        WINDOW=PENALTY_WINDOW,
-        MIN_KEPT=MIN_KEPT,
-        NO_CODE=NO_CODE,
-        BLOCK=triton.next_power_of_2(n_codes),
-        num_warps=WARPS,
-        **dependent_launch(logits),
-    )
-    return out

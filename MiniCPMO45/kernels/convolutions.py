@@ -35,7 +35,7 @@ def snake(x: Tensor, alpha: Tensor) -> Tensor:
 
 
 @triton.jit
-def snake_of(x, alpha, eps):
+def snake_of(x, alpha, EPS: tl.constexpr = SNAKE_EPS):
     # The general sine handles huge arguments at great length. The square has a period of pi, and
     # after the reduction a short polynomial suffices. Source: Cephes, sinf, for pi in three parts.
     turn = x * alpha
@@ -49,7 +49,7 @@ def snake_of(x, alpha, eps):
     wave = square * wave + 8.333333333333333e-3
     wave = square * wave - 0.16666666666666666
     wave = turn + turn * square * wave
-    return x + wave * wave / (alpha + eps)
+    return x + wave * wave / (alpha + EPS)
 
 
 def branch(
@@ -65,22 +65,10 @@ def branch(
         n_streams, n_frames, width = x.shape
         out = torch.empty((len(alphas), *x.shape), dtype=dtype, device=x.device)
         assert x.is_contiguous() and (upsampled is None or upsampled.is_contiguous())
-        _branch_blocks[(triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams)](
-            x,
-            x if upsampled is None else upsampled,
-            alphas,
-            lengths,
-            out,
-            lengths.stride(0),
-            n_frames,
-            n_frames if upsampled is None else upsampled.shape[1],
-            x.numel(),
-            SNAKE_EPS,
-            C=width,
-            N=len(alphas),
-            ADDS=upsampled is not None,
-            SNAKE_BLOCK=SNAKE_BLOCK,
-        )
+        n_upsampled = n_frames if upsampled is None else upsampled.shape[1]
+        sizes = lengths.stride(0), n_frames, n_upsampled, x.numel()
+        grid = triton.cdiv(n_frames * width, SNAKE_BLOCK), n_streams
+        _branch_blocks[grid](x, upsampled, alphas, lengths, out, *sizes, C=width, N=len(alphas))
         return x, out.unbind(0)
     if upsampled is not None:
         if upsampled.shape[1] < x.shape[1]:
@@ -95,16 +83,16 @@ def branch(
     do_not_specialize_on_alignment=["lengths"],
 )
 def _branch_blocks(
-    x, upsampled, alphas, lengths, out, length_stride, n_frames, n_upsampled, size, eps,
-    C: tl.constexpr, N: tl.constexpr, ADDS: tl.constexpr, SNAKE_BLOCK: tl.constexpr,
+    x, upsampled, alphas, lengths, out, length_stride, n_frames, n_upsampled, size,
+    C: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr = SNAKE_BLOCK,
 ):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * SNAKE_BLOCK + tl.arange(0, SNAKE_BLOCK)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < n_frames * C
     frame, channel = place // C, place % C
     at = stream * n_frames * C + place
     value = tl.load(x + at, mask=inside, other=0.0)
-    if ADDS:
+    if upsampled is not None:
         source = tl.abs(frame - (n_frames - n_upsampled))  # mirrored where one frame is missing
         value += tl.load(
             upsampled + (stream * n_upsampled + source) * C + channel, mask=inside, other=0.0
@@ -113,7 +101,7 @@ def _branch_blocks(
     counts = tl.load(lengths + stream * length_stride)
     for index in tl.static_range(N):
         alpha = tl.load(alphas + index * C + channel)
-        active = tl.where(frame < counts, snake_of(value, alpha, eps), 0.0)
+        active = tl.where(frame < counts, snake_of(value, alpha), 0.0)
         tl.store(out + index * size + at, active.to(out.dtype.element_ty), mask=inside)
 
 
@@ -185,13 +173,9 @@ class Upsampling(nn.ConvTranspose1d):
         rate, padding, kernel = self.rate, self.padding[0], weight.shape[2]
         assert isinstance(padding, int) and self.bias is not None
         assert padding <= rate and kernel <= 2 * rate + padding
-        packed = weight.new_zeros(UPSAMPLING_TAPS, weight.shape[0], rate, weight.shape[1])
-        for tap in range(UPSAMPLING_TAPS):
-            for phase in range(rate):
-                place = phase + padding - rate * (tap - 1)
-                if 0 <= place < kernel:
-                    packed[tap, :, phase] = weight[:, :, place]
-        bias = self.bias.detach().repeat(rate)
+        by_input = F.pad(weight, (rate - padding, 2 * rate + padding - kernel))
+        by_input = by_input.unflatten(2, (UPSAMPLING_TAPS, rate)).flip(2)  # [C_in, C_out, d, r]
+        packed, bias = by_input.permute(2, 0, 3, 1), self.bias.detach().repeat(rate)
         self.packed = PackedWeights.of(packed.flatten(2), bias, 1, dtype)
 
 
@@ -240,9 +224,8 @@ def convolve(
 )
 def _convolve_blocks(
     x, weight, bias, first, second, third, total, active, alpha, lengths, length_stride, n_frames,
-    taps, dilation, n_in, n_out, factor, slope, eps,
-    N_ADDED: tl.constexpr, HAS_SUM: tl.constexpr, HAS_SNAKE: tl.constexpr, HAS_LEAKY: tl.constexpr,
-    PRECISION: tl.constexpr, FRAMES: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
+    taps, dilation, n_in, n_out, factor, slope,
+    FRAMES: tl.constexpr, CHANNELS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     stream = tl.program_id(2)
     frame = tl.program_id(0) * FRAMES + tl.arange(0, FRAMES)
@@ -260,22 +243,22 @@ def _convolve_blocks(
             other=0.0,
         )
         columns = tl.load(weight + (start + inner)[:, None] * n_out + channel[None, :])
-        result = tl.dot(rows, columns, result, input_precision=PRECISION)
+        result = tl.dot(rows, columns, result, input_precision="ieee")
     at = (of_stream + frame)[:, None] * n_out + channel[None, :]
     is_frame = (frame < n_frames)[:, None]
     result += tl.load(bias + channel)[None, :]
-    if N_ADDED > 0:
+    if first is not None:
         result += tl.load(first + at, mask=is_frame, other=0.0)
-    if N_ADDED > 1:
+    if second is not None:
         result += tl.load(second + at, mask=is_frame, other=0.0)
-    if N_ADDED > 2:
+    if third is not None:
         result += tl.load(third + at, mask=is_frame, other=0.0)
     result *= factor
-    if HAS_SUM:
+    if total is not None:
         tl.store(total + at, result, mask=is_frame)
-    if HAS_SNAKE or HAS_LEAKY:
-        if HAS_SNAKE:
-            result = snake_of(result, tl.load(alpha + channel)[None, :], eps)
+    if active is not None:
+        if alpha is not None:
+            result = snake_of(result, tl.load(alpha + channel)[None, :])
         else:
             result = tl.where(result > 0, result, result * slope)
         counts = tl.load(lengths + stream.to(tl.int64) * length_stride)
@@ -301,36 +284,15 @@ def _launch_convolve(
     depth = math.gcd(n_in, 64)
     assert x.is_contiguous() and all(each.is_contiguous() for each in added)
     assert len(added) <= MOST_ADDED
-    _convolve_blocks[(triton.cdiv(n_frames, frames), n_out // channels, n_streams)](
-        x,
-        layer.weight,
-        layer.bias,
-        *added,
-        *(x,) * (MOST_ADDED - len(added)),
-        total,
-        active,
-        activation if isinstance(activation, Tensor) else layer.bias,
-        lengths,
-        lengths.stride(0),
-        n_frames,
-        layer.taps,
-        layer.dilation,
-        n_in,
-        n_out,
-        factor,
-        activation if isinstance(activation, float) else 0.0,
-        SNAKE_EPS,
-        N_ADDED=len(added),
-        HAS_SUM=wants_sum,
-        HAS_SNAKE=isinstance(activation, Tensor),
-        HAS_LEAKY=isinstance(activation, float),
-        PRECISION="ieee",
-        FRAMES=frames,
-        CHANNELS=channels,
-        DEPTH=depth,
-        num_warps=8 if frames * channels > 64 * 128 else 4,
-        num_stages=fitting_stages(x, 3, depth * (frames + channels) * x.element_size()),
-    )
+    inputs = x, layer.weight, layer.bias, *added, *(None,) * (MOST_ADDED - len(added))
+    outputs = total if wants_sum else None, None if activation is None else active
+    alpha, slope = (activation, 0.0) if isinstance(activation, Tensor) else (None, activation)
+    sizes = lengths.stride(0), n_frames, layer.taps, layer.dilation, n_in, n_out
+    tile = {"FRAMES": frames, "CHANNELS": channels, "DEPTH": depth}
+    tile["num_warps"] = 8 if frames * channels > 64 * 128 else 4
+    tile["num_stages"] = fitting_stages(x, 3, depth * (frames + channels) * x.element_size())
+    grid = triton.cdiv(n_frames, frames), n_out // channels, n_streams
+    _convolve_blocks[grid](*inputs, *outputs, alpha, lengths, *sizes, factor, slope, **tile)
     return total, active
 
 

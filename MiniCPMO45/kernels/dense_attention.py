@@ -27,7 +27,7 @@ LOG2_E = 1.4426950408889634
 def _absorb_keys(
     first_query, rest_query, keys, start, count, mask, so_far, factor,
     ROW: tl.constexpr, TO_VALUE: tl.constexpr, D: tl.constexpr, FIRST: tl.constexpr,
-    REST: tl.constexpr, KEYS: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_MASK: tl.constexpr,
+    REST: tl.constexpr, KEYS: tl.constexpr, IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Add one block of keys and values to a running softmax; `factor` is in powers of two."""
     highest, total, first_mixed, rest_mixed = so_far
@@ -42,9 +42,9 @@ def _absorb_keys(
     rest_value = tl.load(at + TO_VALUE + rest, mask=is_rest, other=0.0)
     score = tl.dot(first_query, tl.trans(first_key), input_precision="ieee")
     score = tl.dot(rest_query, tl.trans(rest_key), score, input_precision="ieee") * factor
-    if HAS_MASK:
+    if mask is not None:
         is_key = is_key & (tl.load(mask + key, mask=is_key, other=0) > 0)
-    if HAS_MASK or not IS_WHOLE:
+    if mask is not None or not IS_WHOLE:
         score = tl.where(is_key[None, :], score, -1.0e30)
     risen = tl.maximum(highest, tl.max(score, 1))
     weight = tl.exp2(score - risen[:, None])
@@ -59,8 +59,8 @@ def _absorb_keys(
 @triton.jit
 def _attend_dense(
     qkv, mask, out, n_rows, factor,
-    HEADS: tl.constexpr, D: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr, HAS_MASK:
-    tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr = KEYS,
 ):  # fmt: skip
     item = tl.program_id(2).to(tl.int64)
     head = tl.program_id(1)
@@ -79,17 +79,18 @@ def _attend_dense(
         tl.zeros((QUERIES, REST), tl.float32),
     )
     keys = own + HEADS * D
-    of_item = mask + item * n_rows
+    if mask is not None:
+        mask += item * n_rows
     whole = n_rows // KEYS * KEYS
     for start in range(0, whole, KEYS):
         so_far = _absorb_keys(
-            first_query, rest_query, keys, start, n_rows, of_item, so_far, factor,
-            ROW, HEADS * D, D, FIRST, REST, KEYS, True, HAS_MASK,
+            first_query, rest_query, keys, start, n_rows, mask, so_far, factor,
+            ROW, HEADS * D, D, FIRST, REST, KEYS, True,
         )  # fmt: skip
     if whole < n_rows:
         so_far = _absorb_keys(
-            first_query, rest_query, keys, whole, n_rows, of_item, so_far, factor,
-            ROW, HEADS * D, D, FIRST, REST, KEYS, False, HAS_MASK,
+            first_query, rest_query, keys, whole, n_rows, mask, so_far, factor,
+            ROW, HEADS * D, D, FIRST, REST, KEYS, False,
         )  # fmt: skip
     _, total, first_mixed, rest_mixed = so_far
     at = out + (item * n_rows + row)[:, None] * (HEADS * D) + head * D
@@ -121,20 +122,10 @@ def attend_dense(qkv: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     queries = MANY_QUERIES
     if n_items * heads * triton.cdiv(n_rows, queries) < MANY_PROGRAMS:
         queries = FEW_QUERIES
-    _attend_dense[(triton.cdiv(n_rows, queries), heads, n_items)](
-        qkv,
-        qkv if mask is None else mask.view(torch.int8),
-        out,
-        n_rows,
-        size**-0.5 * LOG2_E,
-        HEADS=heads,
-        D=size,
-        FIRST=first,
-        REST=rest,
-        HAS_MASK=mask is not None,
-        QUERIES=queries,
-        KEYS=KEYS,
-        num_warps=queries // QUERIES_PER_WARP,
-        num_stages=fitting_stages(qkv, STAGES, 2 * KEYS * column_bytes, queries * column_bytes),
-    )
+    allowed, factor = None if mask is None else mask.view(torch.int8), size**-0.5 * LOG2_E
+    sizes = {"HEADS": heads, "D": size, "FIRST": first, "REST": rest, "QUERIES": queries}
+    sizes["num_warps"] = queries // QUERIES_PER_WARP
+    stages = fitting_stages(qkv, STAGES, 2 * KEYS * column_bytes, queries * column_bytes)
+    grid = triton.cdiv(n_rows, queries), heads, n_items
+    _attend_dense[grid](qkv, allowed, out, n_rows, factor, **sizes, num_stages=stages)
     return out

@@ -33,11 +33,7 @@ class _Absent:
     """Placeholder for a missing module; its functions are never called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *arguments, **options: lambda function: function
-
-    @staticmethod
-    def jit(function: Any = None, **options: Any) -> Any:
-        return function if function is not None else lambda each: each
+        return lambda *given, **options: given[0] if given else lambda function: function
 
 
 if HAS_TRITON:
@@ -80,20 +76,6 @@ def await_rows(OVERLAPS: tl.constexpr):
 
 
 @triton.jit
-def store_tile(
-    total, up_total, residual, out, m, n, M, N, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr
-):
-    """Store a product's tile [n, m] in rows [M, N], gated and with the residual added."""
-    if HAS_GATE:
-        total = total / (1.0 + tl.exp(-total)) * up_total
-    at = m.to(tl.int64)[None, :] * N + n[:, None]
-    fits = (m < M)[None, :] & (n < N)[:, None]
-    if HAS_RESIDUAL:
-        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
-
-
-@triton.jit
 def prefetch_line(pointers, OVERLAPS: tl.constexpr):
     """Prefetch one 128-byte line per pointer into the L2 cache."""
     if OVERLAPS:
@@ -127,7 +109,6 @@ def stages_within(shared_bytes: int, stages: int, stage_bytes: int, kept_bytes: 
 
 
 def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
-    """Return `stages_within` for a tensor's device."""
     if not x.is_cuda:
         return stages
     properties = torch.cuda.get_device_properties(x.device)
@@ -233,7 +214,6 @@ def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress:
 
 
 def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> None:
-    """Warm up a family on its own thread."""
     with torch.inference_mode(), torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -266,21 +246,19 @@ def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
 
     The copy to a GPU goes through pinned memory, in parts because torch never frees that.
     """
-    dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
+    is_cuda, dtype = device.type == "cuda", torch.from_numpy(np.empty(0, values.dtype)).dtype
     copy = torch.empty(values.shape, dtype=dtype, device=device)
     step = max(1, STAGED_BYTES * len(values) // max(values.nbytes, 1))
     for start in range(0, len(values), step):
-        part = values[start : start + step]
-        staged = torch.empty(part.shape, dtype=dtype, pin_memory=device.type == "cuda")
-        np.copyto(staged.numpy(), part)
-        copy[start : start + step].copy_(staged, non_blocking=True)
+        part = pin(values[start : start + step], is_pinned=is_cuda)
+        copy[start : start + step].copy_(part, non_blocking=True)
     return copy
 
 
-def pin(values: np.ndarray) -> Tensor:
-    """Return a copy in pinned memory; any thread may call this."""
+def pin(values: np.ndarray, *, is_pinned: bool = True) -> Tensor:
+    """Return a copy in memory that is pinned if needed; any thread may call this."""
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
-    copy = torch.empty(values.shape, dtype=dtype, pin_memory=True)
+    copy = torch.empty(values.shape, dtype=dtype, pin_memory=is_pinned)
     np.copyto(copy.numpy(), values)
     return copy
 

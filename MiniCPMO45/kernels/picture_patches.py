@@ -38,8 +38,6 @@ BLOCK = 1024  # values of one program
 
 @dataclass(frozen=True, eq=False)
 class AxisWeights:
-    """Resampling windows of one axis."""
-
     first: Tensor  # int32 [result], first source pixel of each window
     weights: Tensor  # int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero beyond a window
     bounds: np.ndarray  # int64 [result, 2], first source pixel of each window and that behind it
@@ -55,7 +53,10 @@ def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)  # towards zero
     end = np.minimum((centre + reach + 0.5).astype(np.int64), length)
     tap = np.arange((end - first).max())[:, None]  # [taps, 1]
-    weights = _cubic((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    x = np.abs((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
+    weights = np.where(x < 1, near, np.where(x < REACH, far, 0.0))
     weights[tap >= end - first] = 0.0
     total = np.zeros(result)
     for row in weights:  # in this order: sums in pairs would be rounded otherwise
@@ -63,22 +64,22 @@ def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     weights /= total
     # half a unit away from zero, then towards zero
     rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
-    return AxisWeights(
-        cached_tensor(first.astype(np.int32), device),
-        cached_tensor(rounded.astype(np.int32), device),
-        np.stack((first, end), axis=1),
-    )
-
-
-def _cubic(x: np.ndarray) -> np.ndarray:
-    x = np.abs(x)
-    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
-    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
-    return np.where(x < 1, near, np.where(x < REACH, far, 0.0))
+    table = (cached_tensor(each.astype(np.int32), device) for each in (first, rounded))
+    return AxisWeights(*table, np.stack((first, end), axis=1))
 
 
 @triton.jit
-def _to_byte(total, BITS: tl.constexpr):
+def _resized(
+    source, step, begin, end, weights, place, stride, taps, is_value, BLOCK: tl.constexpr = BLOCK,
+    BITS: tl.constexpr = WEIGHT_BITS,
+):  # fmt: skip
+    """Weigh the window of each value, bytes `step` apart at places `begin` on, to 0 ... 255."""
+    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
+    for tap in range(taps):
+        weight = tl.load(weights + tap * stride + place, mask=is_value, other=0)
+        seen = tl.minimum(begin + tap, end - 1).to(tl.int64)  # beyond a window the weight is zero
+        byte = tl.load(source + seen * step, mask=is_value, other=0)
+        total += byte.to(tl.int32) * weight
     return tl.minimum(tl.maximum(total >> BITS, 0), 255)
 
 
@@ -88,23 +89,16 @@ def _to_byte(total, BITS: tl.constexpr):
 )
 def _resize_rows(
     pixels, first, weights, out, n_source, left, width, stride, taps,
-    CHANNELS: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    CHANNELS: tl.constexpr = CHANNELS, BLOCK: tl.constexpr = BLOCK,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     value = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < width * CHANNELS
     column, channel = value // CHANNELS + left, value % CHANNELS
     begin = tl.load(first + column, mask=is_value, other=0)
-    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
-    for tap in range(taps):
-        weight = tl.load(weights + tap * stride + column, mask=is_value, other=0)
-        seen = tl.minimum(begin + tap, n_source - 1)  # the weight is zero beyond a window
-        byte = tl.load(
-            pixels + (row * n_source + seen) * CHANNELS + channel, mask=is_value, other=0
-        )
-        total += byte.to(tl.int32) * weight
-    byte = _to_byte(total, BITS).to(tl.uint8)
-    tl.store(out + row * width * CHANNELS + value, byte, mask=is_value)
+    source = pixels + row * n_source * CHANNELS + channel
+    byte = _resized(source, CHANNELS, begin, n_source, weights, column, stride, taps, is_value)
+    tl.store(out + row * width * CHANNELS + value, byte.to(tl.uint8), mask=is_value)
 
 
 @triton.jit(
@@ -113,8 +107,8 @@ def _resize_rows(
 )
 def _columns_to_patches(
     rows, first, weights, out, n_rows, top, first_row, columns, n_values, stride, taps,
-    MAX: tl.constexpr, MEAN: tl.constexpr, STD: tl.constexpr, CHANNELS: tl.constexpr, SIDE:
-    tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    MAX: tl.constexpr = PIXEL_MAX, MEAN: tl.constexpr = PIXEL_MEAN, STD: tl.constexpr = PIXEL_STD,
+    CHANNELS: tl.constexpr = CHANNELS, SIDE: tl.constexpr = PATCH_SIDE, BLOCK: tl.constexpr = BLOCK,
 ):  # fmt: skip
     value = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_value = value < n_values
@@ -123,15 +117,9 @@ def _columns_to_patches(
     line = top + patch // columns * SIDE + place // SIDE
     column = patch % columns * SIDE + place % SIDE
     begin = tl.load(first + line, mask=is_value, other=0) - first_row
-    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
-    for tap in range(taps):
-        weight = tl.load(weights + tap * stride + line, mask=is_value, other=0)
-        seen = tl.minimum(begin + tap, n_rows - 1).to(tl.int64)
-        byte = tl.load(
-            rows + (seen * columns * SIDE + column) * CHANNELS + channel, mask=is_value, other=0
-        )
-        total += byte.to(tl.int32) * weight
-    share = tl.div_rn(_to_byte(total, BITS).to(tl.float32), MAX)
+    source, step = rows + column * CHANNELS + channel, columns * SIDE * CHANNELS
+    byte = _resized(source, step, begin, n_rows, weights, line, stride, taps, is_value)
+    share = tl.div_rn(byte.to(tl.float32), MAX)
     tl.store(out + value, tl.div_rn(share - MEAN, STD), mask=is_value)
 
 
@@ -150,38 +138,11 @@ def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
     rows = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
     taps, stride = across.weights.shape
     _resize_rows[(n_rows, triton.cdiv(width * CHANNELS, BLOCK))](
-        pixels,
-        across.first,
-        across.weights,
-        rows,
-        n_source,
-        left,
-        width,
-        stride,
-        taps,
-        CHANNELS=CHANNELS,
-        BITS=WEIGHT_BITS,
-        BLOCK=BLOCK,
+        pixels, across.first, across.weights, rows, n_source, left, width, stride, taps
     )
     n_values = part.size[0] * part.size[1] * PATCH_VALUES
     taps, stride = down.weights.shape
+    sizes = n_rows, top, first, part.size[1], n_values, stride, taps
     _columns_to_patches[(triton.cdiv(n_values, BLOCK),)](
-        rows,
-        down.first,
-        down.weights,
-        out,
-        n_rows,
-        top,
-        first,
-        part.size[1],
-        n_values,
-        stride,
-        taps,
-        MAX=PIXEL_MAX,
-        MEAN=PIXEL_MEAN,
-        STD=PIXEL_STD,
-        CHANNELS=CHANNELS,
-        SIDE=PATCH_SIDE,
-        BITS=WEIGHT_BITS,
-        BLOCK=BLOCK,
+        rows, down.first, down.weights, out, *sizes
     )

@@ -19,10 +19,7 @@ FEW_ROWS = 16  # the fewest of a tensor core operation
 
 @dataclass(frozen=True)
 class OneRowPlan:
-    """Tile sizes for one row.
-
-    A program takes `block_k` inputs at a time for `block_n` output columns.
-    """
+    """For one row: a program takes `block_k` inputs at a time for `block_n` output columns."""
 
     block_n: int
     block_k: int
@@ -31,9 +28,8 @@ class OneRowPlan:
 
 @dataclass(frozen=True)
 class FewRowsPlan:
-    """Tile sizes for a few rows.
+    """For a few rows: a program takes `block_k` inputs at a time, which divide them all.
 
-    A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
     `stages` weight tiles are in flight. Each of its rows, `most_rows` at most, takes accumulators.
     """
 
@@ -68,10 +64,7 @@ PRODUCTS: dict[tuple[int, int], Plans] = {
     (768, 3072): ((1, OneRowPlan(1, 4096, 8)), (64, NARROW)),
 }
 MEASURED_BYTES = 2  # of the measured dtype
-OTHER_PRODUCTS: Plans = (
-    (1, OneRowPlan(4, 256, 1)),
-    (16, FewRowsPlan(32, 64, 4, 3)),
-)
+OTHER_PRODUCTS: Plans = ((1, OneRowPlan(4, 256, 1)), (16, FewRowsPlan(32, 64, 4, 3)))
 
 # Only the head has int8 weights.
 BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
@@ -87,10 +80,7 @@ PACKED_PRODUCTS: dict[tuple[int, int], Plans] = {
     (12288, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
     (4096, 12288): ((1, OneRowPlan(4, 2048, 2)), (32, PACKED_FEW)),
 }
-OTHER_PACKED: Plans = (
-    (1, OneRowPlan(4, 1024, 1)),
-    (16, FewRowsPlan(32, 128, 4, 3)),
-)
+OTHER_PACKED: Plans = ((1, OneRowPlan(4, 1024, 1)), (16, FewRowsPlan(32, 128, 4, 3)))
 
 # Rows and weight of e4m3: the fastest of about twenty tile sizes, measured in whole layers.
 SCALED_LONG = FewRowsPlan(32, 512, 4, 6)

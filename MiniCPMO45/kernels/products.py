@@ -7,10 +7,12 @@ published names; a quantised layer has the buffers `values` and `scales` in plac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import ScalingType
 
 from MiniCPMO45.kernels.device import (
     await_rows,
@@ -32,15 +34,11 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import (
-    multiply_row,
-    multiply_rows,
-    multiply_scaled,
-    silu_gate,
-)
+from MiniCPMO45.kernels.row_products import multiply_by_plan, silu_gate
 
 LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
 NORM_WARPS = 32
+ALIGNMENT = 16  # both sizes of an FP8 weight are multiples of it for PyTorch's product
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -59,23 +57,22 @@ def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @triton.jit
 def _normalise_row(
-    x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, HAS_NORM: tl.constexpr,
-    HAS_SCALES: tl.constexpr, OVERLAPS: tl.constexpr,
-):  # fmt: skip
-    """With HAS_SCALES the row, rounded as without, is then scaled and rounded to e4m3."""
+    x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr
+):
+    """With scales the row, rounded as without, is then scaled and rounded to e4m3."""
     let_next_start(OVERLAPS)
     k = tl.arange(0, BLOCK)
-    if HAS_NORM:
+    if weight is not None:
         factors = tl.load(weight + k, mask=k < K, other=0.0)
     await_rows(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     at = row * K + k
     values = tl.load(x + at, mask=k < K, other=0.0)
-    if HAS_NORM:
+    if weight is not None:
         wide = values.to(tl.float32)
         scale = tl.rsqrt(tl.sum(wide * wide, 0) / K + eps)
         values = factors * (wide * scale).to(values.dtype)
-    if HAS_SCALES:
+    if scales is not None:
         wide = values.to(tl.float32)
         scale = tl.max(tl.abs(wide), 0) / LARGEST_E4M3
         values = tl.div_rn(wide, tl.where(scale > 0, scale, 1.0))
@@ -87,19 +84,8 @@ def _launch(
     x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
 ) -> Tensor:
     count, k = x.shape
-    _normalise_row[(count,)](
-        x,
-        weight,
-        out,
-        scales,
-        eps,
-        K=k,
-        BLOCK=triton.next_power_of_2(k),
-        HAS_NORM=weight is not None,
-        HAS_SCALES=scales is not None,
-        num_warps=NORM_WARPS,
-        **dependent_launch(x),
-    )
+    sizes = {"K": k, "BLOCK": triton.next_power_of_2(k), "num_warps": NORM_WARPS}
+    _normalise_row[(count,)](x, weight, out, scales, eps, **sizes, **dependent_launch(x))
     return out
 
 
@@ -128,28 +114,39 @@ def multiply(
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
     residual [M, N] is added; then there is no norm.
     """
+    by_kernel, dtype = runs_kernels(x), x.dtype
+    scales: Tensor | None = None
     if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
-        values, scales = scale_rows(x, norm, eps)
-        return multiply_scaled(values, scales, weight, residual, is_gated=is_gated, dtype=x.dtype)
-    by_kernel = runs_kernels(x)
-    plan = product_plan(x.shape[0], weight, x.dtype, is_gated=is_gated) if by_kernel else None
-    if isinstance(plan, OneRowPlan):
-        return multiply_row(x, norm, eps, weight, residual, is_gated=is_gated, plan=plan)
-    normed = x if norm is None else rms_norm(x, norm, eps)
+        x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored
+        norm = None
+    plan = product_plan(len(x), weight, x.dtype, is_gated=is_gated) if by_kernel else None
+    if norm is not None and not isinstance(plan, OneRowPlan):
+        x, norm = rms_norm(x, norm, eps), None
     if plan is not None:
-        return multiply_rows(normed, weight, residual, is_gated=is_gated, plan=plan)
-    matrix = weight if isinstance(weight, Tensor) else unpacked(weight, x.dtype)
-    if residual is not None:
-        if by_kernel:
+        return multiply_by_plan(
+            plan, x, weight, norm, eps, residual, scales, is_gated=is_gated, dtype=dtype
+        )
+    # PyTorch supports row scales on CUDA with bfloat16 results only.
+    can_scale = scales is not None and by_kernel and dtype == torch.bfloat16
+    if can_scale and not any(side % ALIGNMENT for side in weight.shape):
+        assert isinstance(weight, QuantisedWeight) and scales is not None
+        scaling = scales[:, None], ScalingType.RowWise, weight.scales[None], ScalingType.RowWise
+        product = F.scaled_mm(
+            x, weight.values.t(), *scaling, output_dtype=dtype, use_fast_accum=True
+        )
+    else:
+        if scales is not None:
+            x, by_kernel = (x.float() * scales[:, None]).to(dtype), False
+        matrix = weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
+        if by_kernel and residual is not None:
             return torch.addmm(residual, x, matrix.t())
-        return residual + F.linear(x, matrix)
-    product = F.linear(normed, matrix)
-    if not is_gated:
-        return product
-    if by_kernel:
-        return silu_gate(product)
-    gate, up = product.chunk(2, dim=-1)
-    return F.silu(gate) * up
+        product = F.linear(x, matrix)
+    if is_gated and by_kernel:
+        product = silu_gate(product)
+    elif is_gated:
+        gate, up = product.chunk(2, dim=-1)
+        product = F.silu(gate) * up
+    return product if residual is None else residual + product
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -230,8 +227,6 @@ class Quantisable(nn.Module):
 
 
 class Linear(Quantisable, nn.Linear):
-    """A linear layer without a bias."""
-
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 
@@ -299,9 +294,7 @@ class JoinedWeight:
         With gradients enabled they are copies that record them.
         """
         # A conversion replaces the memory of the layers' parameters.
-        is_current = (
-            bool(self._fused) and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
-        )
+        is_current = self._fused and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
         if is_current and not torch.is_grad_enabled():
             return self._fused
         return [torch.cat(each) for each in self._parts()]
@@ -329,19 +322,11 @@ class JoinedWeight:
         if isinstance(first, Quantisable) and first.is_quantised:
             parts.append([each.get_buffer("scales") for each in self._linears])
         elif first.bias is not None:
-            parts.append(
-                [
-                    torch.zeros_like(first.bias) if each.bias is None else each.bias
-                    for each in self._linears
-                ]
-            )
+            zeros = torch.zeros_like(first.bias)
+            parts.append([zeros if each.bias is None else each.bias for each in self._linears])
         return parts
 
 
 def _are_rows_of(joined: Tensor, parts: list[Tensor]) -> bool:
-    at = joined.data_ptr()
-    for part in parts:
-        if part.data_ptr() != at:
-            return False
-        at += part.nbytes
-    return True
+    starts = accumulate((part.nbytes for part in parts), initial=joined.data_ptr())
+    return all(part.data_ptr() == start for part, start in zip(parts, starts, strict=False))

@@ -13,14 +13,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import (
-    await_rows,
-    let_next_start,
-    runs_kernels,
-    store_tile,
-    tl,
-    triton,
-)
+from MiniCPMO45.kernels.device import await_rows, let_next_start, runs_kernels, tl, triton
 
 
 class Scheme(StrEnum):
@@ -161,15 +154,9 @@ def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
     if runs_kernels(weight.values):
         out = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
         count = weight.values.numel()
-        _unpack[(triton.cdiv(count, UNPACKED_WORDS),)](
-            weight.values,
-            weight.scales,
-            out,
-            count,
-            GROUP_WORDS=weight.group_words,
-            IS_PACKED=weight.is_packed,
-            BLOCK=UNPACKED_WORDS,
-        )
+        form = {"GROUP_WORDS": weight.group_words, "IS_PACKED": weight.is_packed}
+        grid = (triton.cdiv(count, UNPACKED_WORDS),)
+        _unpack[grid](weight.values, weight.scales, out, count, **form, BLOCK=UNPACKED_WORDS)
         return out
     if not weight.is_packed:
         return (weight.values.float() * weight.scales[:, None]).to(dtype)
@@ -241,14 +228,12 @@ def _scales(scales, line, at, W: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def multiply_packed_row(
-    x, norm, weight, scales, residual, out, N, eps, W: tl.constexpr,
-    GROUP: tl.constexpr, HAS_NORM: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr, OVERLAPS: tl.constexpr,
+    x, norm, weight, scales, residual, out, N, eps, W: tl.constexpr, GROUP: tl.constexpr,
+    HAS_GATE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Row [8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # attention prefetches
-    if not IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    IS_BEFORE_ATTENTION: tl.constexpr = not HAS_GATE and residual is None  # attention prefetches
+    let_next_start(OVERLAPS and not IS_BEFORE_ATTENTION)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     w = tl.arange(0, BLOCK_W)
     line = tl.minimum(n, N - 1).to(tl.int64)[:, None]
@@ -256,12 +241,11 @@ def multiply_packed_row(
     if HAS_GATE:
         up_tile = _words(weight, line + N, w, W)
     await_rows(OVERLAPS)
-    if IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    let_next_start(OVERLAPS and IS_BEFORE_ATTENTION)
     total = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
     up_total = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
     squares = tl.zeros((BLOCK_W,), tl.float32)
-    if HAS_RESIDUAL:
+    if residual is not None:
         before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
     for start in range(0, W, BLOCK_W):
         at = start + w
@@ -278,7 +262,7 @@ def multiply_packed_row(
         for place in tl.static_range(8):
             k = at // GROUP * (8 * GROUP) + place * GROUP + at % GROUP
             value = tl.load(x + k, mask=at < W, other=0.0).to(tl.float32)
-            if HAS_NORM:
+            if norm is not None:
                 squares += value * value
                 value *= tl.load(norm + k, mask=at < W, other=0.0).to(tl.float32)
             row += value
@@ -292,25 +276,35 @@ def multiply_packed_row(
             tile = following
             if HAS_GATE:
                 up_tile = up_following
-    scale = 16.0 * tl.rsqrt(tl.sum(squares, 0) / (8 * W) + eps) if HAS_NORM else 16.0
+    scale = 16.0 * tl.rsqrt(tl.sum(squares, 0) / (8 * W) + eps) if norm is not None else 16.0
     answer = tl.sum(total, 1) * scale
     if HAS_GATE:
         answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(up_total, 1) * scale)
-    if HAS_RESIDUAL:
+    if residual is not None:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
 
 
 @triton.jit
+def store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE: tl.constexpr):
+    """Store a product's tile [n, m] in rows [M, N], gated and with the residual added."""
+    if HAS_GATE:
+        total = total / (1.0 + tl.exp(-total)) * up_total
+    at = m.to(tl.int64)[None, :] * N + n[:, None]
+    fits = (m < M)[None, :] & (n < N)[:, None]
+    if residual is not None:
+        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
+
+
+@triton.jit
 def multiply_packed_rows(
     x, weight, scales, residual, out, M, N, W: tl.constexpr, GROUP: tl.constexpr,
-    HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAPS: tl.constexpr,
+    HAS_GATE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Rows [M, 8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # attention prefetches
-    if not IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    IS_BEFORE_ATTENTION: tl.constexpr = not HAS_GATE and residual is None  # attention prefetches
+    let_next_start(OVERLAPS and not IS_BEFORE_ATTENTION)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     w = tl.arange(0, GROUP)[None, :]
@@ -318,8 +312,7 @@ def multiply_packed_rows(
     own, own_scale = weight + line[:, None] * W, scales + line * (W // GROUP)
     up, up_scale = own + N.to(tl.int64) * W, own_scale + N.to(tl.int64) * (W // GROUP)
     await_rows(OVERLAPS)
-    if IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    let_next_start(OVERLAPS and IS_BEFORE_ATTENTION)
     rows = x + m[:, None] * (8 * W)
     is_row = (m < M)[:, None]
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
@@ -343,4 +336,4 @@ def multiply_packed_rows(
         total += part * (16.0 * factor)[:, None]
         if HAS_GATE:
             up_total += up_part * (16.0 * up_factor)[:, None]
-    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE, HAS_RESIDUAL)
+    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE)

@@ -10,9 +10,7 @@ numbers do not depend on the other rows.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.functional import ScalingType
 
 from MiniCPMO45.kernels.device import (
     LINE,
@@ -21,19 +19,17 @@ from MiniCPMO45.kernels.device import (
     fitting_stages,
     let_next_start,
     prefetch_line,
-    runs_kernels,
-    store_tile,
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan, Plan, product_plan
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, OneRowPlan, Plan
 from MiniCPMO45.kernels.quantised import (
     PLACES,
     QuantisedWeight,
     Weight,
     multiply_packed_row,
     multiply_packed_rows,
-    unpacked,
+    store_tile,
 )
 
 LOADED_BYTES = 16  # per load of a thread
@@ -55,27 +51,25 @@ def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def _scaled(answer, scales, n, N, HAS_SCALES: tl.constexpr):
+def _scaled(answer, scales, n, N):
     """Multiply the results of columns n by their weight's scales, if any."""
-    if HAS_SCALES:
+    if scales is not None:
         answer *= tl.load(scales + n, mask=n < N, other=0.0)
     return answer
 
 
 @triton.jit
 def _multiply_row(
-    x, norm, weight, scales, residual, out, N, eps, K: tl.constexpr, HAS_NORM: tl.constexpr,
-    HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    x, norm, weight, scales, residual, out, N, eps, K: tl.constexpr, HAS_GATE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTH: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Row [K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up.
 
-    With HAS_SCALES each stored row of the weight has a scale.
+    `scales`, if any, are those of the weight's rows.
     """
     # A product that is neither gated nor added precedes attention, which reads positions early.
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
-    if not IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    IS_BEFORE_ATTENTION: tl.constexpr = not HAS_GATE and residual is None
+    let_next_start(OVERLAPS and not IS_BEFORE_ATTENTION)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K + k[None, :]
@@ -84,12 +78,11 @@ def _multiply_row(
     if HAS_GATE:
         up_tile = _load(up, k[None, :], 0, K, BLOCK_K)
     await_rows(OVERLAPS)
-    if IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    let_next_start(OVERLAPS and IS_BEFORE_ATTENTION)
     total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
     up_total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
     squares = tl.zeros((BLOCK_K,), tl.float32)
-    if HAS_RESIDUAL:
+    if residual is not None:
         before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
     for start in range(0, K, BLOCK_K):
         value = _load(x + start + k, k, start, K, BLOCK_K).to(tl.float32)
@@ -98,7 +91,7 @@ def _multiply_row(
             following = _load(own + ahead, k[None, :], ahead, K, BLOCK_K)
             if HAS_GATE:
                 up_following = _load(up + ahead, k[None, :], ahead, K, BLOCK_K)
-        if HAS_NORM:
+        if norm is not None:
             squares += value * value
             value *= _load(norm + start + k, k, start, K, BLOCK_K).to(tl.float32)
         total += _sum_neighbours(tile.to(tl.float32) * value[None, :], WIDTH)
@@ -109,68 +102,15 @@ def _multiply_row(
             if HAS_GATE:
                 up_tile = up_following
     scale = 1.0
-    if HAS_NORM:
+    if norm is not None:
         scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
-    answer = _scaled(tl.sum(total, 1) * scale, scales, n, N, HAS_SCALES)
+    answer = _scaled(tl.sum(total, 1) * scale, scales, n, N)
     if HAS_GATE:
         answer = answer / (1.0 + tl.exp(-answer))
-        answer *= _scaled(tl.sum(up_total, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
-    if HAS_RESIDUAL:
+        answer *= _scaled(tl.sum(up_total, 1) * scale, scales, N + n, 2 * N)
+    if residual is not None:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
-
-
-def multiply_row(
-    x: Tensor,
-    norm: Tensor | None,
-    eps: float,
-    weight: Weight,
-    residual: Tensor | None,
-    *,
-    is_gated: bool,
-    plan: OneRowPlan,
-) -> Tensor:
-    """Multiply a row x [1, K] by a weight as `products.multiply` does: [1, N]."""
-    k = x.shape[1]
-    n = weight.shape[0] // 2 if is_gated else weight.shape[0]
-    out = x.new_empty(1, n)
-    grid = (triton.cdiv(n, plan.block_n),)
-    options = _options(x, residual, plan, is_gated=is_gated, HAS_NORM=norm is not None)
-    values, scales = _stored(weight)
-    tensors = (x, norm, values, scales, residual, out)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        words, block = values.shape[1], plan.block_k // PLACES
-        multiply_packed_row[grid](
-            *tensors, n, eps, words, GROUP=weight.group_words, BLOCK_W=block, **options
-        )
-        return out
-    _multiply_row[grid](
-        *tensors,
-        n,
-        eps,
-        k,
-        HAS_SCALES=scales is not None,
-        BLOCK_K=plan.block_k,
-        WIDTH=LOADED_BYTES // values.element_size(),
-        **options,
-    )
-    return out
-
-
-def _options(
-    x: Tensor, residual: Tensor | None, plan: Plan, *, is_gated: bool, **others: int
-) -> dict[str, int]:
-    """Return the options of every launch of a plan, with others."""
-    flags = {"HAS_GATE": is_gated, "HAS_RESIDUAL": residual is not None}
-    sizes = {"BLOCK_N": plan.block_n, "num_warps": plan.warps}
-    return {**flags, **sizes, **dependent_launch(x), **others}
-
-
-def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
-    """Return a weight's values, and its row scales if it is quantised."""
-    if isinstance(weight, QuantisedWeight):
-        return weight.values, weight.scales
-    return weight, None
 
 
 EARLY_INPUTS = 512  # whose weights are prefetched before the rows are awaited
@@ -178,17 +118,13 @@ EARLY_INPUTS = 512  # whose weights are prefetched before the rows are awaited
 
 @triton.jit
 def _multiply_rows(
-    x, weight, row_scales, scales, residual, out, M, N, K: tl.constexpr,
-    HAS_ROW_SCALES: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    EARLY_K: tl.constexpr, OVERLAPS: tl.constexpr,
+    x, weight, row_scales, scales, residual, out, M, N, K: tl.constexpr, HAS_GATE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EARLY_K: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Rows [M, K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up."""
-    # Attention follows a product that is neither gated nor added, and reads positions early.
-    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
-    if not IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    IS_BEFORE_ATTENTION: tl.constexpr = not HAS_GATE and residual is None  # as of one row
+    let_next_start(OVERLAPS and not IS_BEFORE_ATTENTION)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)[None, :]
@@ -200,8 +136,7 @@ def _multiply_rows(
         if HAS_GATE:
             prefetch_line(up + lines, OVERLAPS)
     await_rows(OVERLAPS)
-    if IS_BEFORE_ATTENTION:
-        let_next_start(OVERLAPS)
+    let_next_start(OVERLAPS and IS_BEFORE_ATTENTION)
     rows = x + m[:, None] * K + k
     is_row = (m < M)[:, None]
     total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
@@ -213,65 +148,71 @@ def _multiply_rows(
         if HAS_GATE:
             up_tile = tl.load(up + start + k).to(values.dtype)
             up_total = tl.dot(up_tile, values, up_total, input_precision="ieee")
-    if HAS_ROW_SCALES:
+    if row_scales is not None:
         factors = tl.load(row_scales + m, mask=m < M, other=0.0)[None, :]
         total *= factors
         if HAS_GATE:
             up_total *= factors
-    if HAS_SCALES:
+    if scales is not None:
         total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
         if HAS_GATE:
             up_total *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
-    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE, HAS_RESIDUAL)
+    store_tile(total, up_total, residual, out, m, n, M, N, HAS_GATE)
 
 
-def multiply_rows(
+def multiply_by_plan(
+    plan: Plan,
     x: Tensor,
     weight: Weight,
-    residual: Tensor | None,
-    *,
-    is_gated: bool,
-    plan: FewRowsPlan,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
     row_scales: Tensor | None = None,
+    *,
+    is_gated: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Multiply rows [M, K] by a weight: [M, N]; see `multiply_row`.
+    """Multiply rows [M, K] as `products.multiply` does, with a norm only if the plan is of one row.
 
     With `row_scales`, float32 [M], rows and weight are e4m3, and the result is `dtype`.
     """
-    count, k = x.shape
+    count = len(x)
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(count, n, dtype=dtype)
-    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
-    grid = (triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))
-    options = _options(x, residual, plan, is_gated=is_gated, BLOCK_M=block_m)
     values, scales = _stored(weight)
-    if isinstance(weight, QuantisedWeight) and weight.is_packed:
-        # The groups of the weight have the size of the plan's `block_k`.
-        tensors, sizes = (x, values, scales, residual, out), (count, n, values.shape[1])
-        group = weight.group_words
-        multiply_packed_rows[grid](*tensors, *sizes, GROUP=group, num_stages=plan.stages, **options)
+    packed = weight if isinstance(weight, QuantisedWeight) and weight.is_packed else None
+    inputs = values.shape[1]  # or words with some inputs each
+    blocks = triton.cdiv(n, plan.block_n)
+    options = {"HAS_GATE": is_gated, "BLOCK_N": plan.block_n, "num_warps": plan.warps}
+    options |= dependent_launch(x)
+    if isinstance(plan, OneRowPlan):
+        given = x, norm, values, scales, residual, out, n, eps, inputs
+        if packed is not None:
+            options |= {"GROUP": packed.group_words, "BLOCK_W": plan.block_k // PLACES}
+            multiply_packed_row[(blocks,)](*given, **options)
+        else:
+            options |= {"BLOCK_K": plan.block_k, "WIDTH": LOADED_BYTES // values.element_size()}
+            _multiply_row[(blocks,)](*given, **options)
+        return out
+    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
+    grid, result = (blocks, triton.cdiv(count, block_m)), (residual, out, count, n, inputs)
+    options["BLOCK_M"] = block_m
+    if packed is not None:  # its groups have the size of the plan's `block_k`
+        options |= {"GROUP": packed.group_words, "num_stages": plan.stages}
+        multiply_packed_rows[grid](x, values, scales, *result, **options)
         return out
     columns = plan.block_n * (1 + is_gated)
-    column_bytes = columns * values.element_size() + block_m * x.element_size()
-    _multiply_rows[grid](
-        x,
-        values,
-        row_scales,
-        scales,
-        residual,
-        out,
-        count,
-        n,
-        k,
-        HAS_ROW_SCALES=row_scales is not None,
-        HAS_SCALES=scales is not None,
-        BLOCK_K=plan.block_k,
-        EARLY_K=EARLY_INPUTS if k >= EARLY_INPUTS else 0,
-        num_stages=fitting_stages(x, plan.stages, plan.block_k * column_bytes),
-        **options,
-    )
+    step = plan.block_k * (columns * values.element_size() + block_m * x.element_size())
+    options["EARLY_K"] = EARLY_INPUTS if inputs >= EARLY_INPUTS else 0
+    options |= {"BLOCK_K": plan.block_k, "num_stages": fitting_stages(x, plan.stages, step)}
+    _multiply_rows[grid](x, values, row_scales, scales, *result, **options)
     return out
+
+
+def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
+    if isinstance(weight, QuantisedWeight):
+        return weight.values, weight.scales
+    return weight, None
 
 
 GATE_BLOCK = 1024  # values of one program
@@ -298,49 +239,3 @@ def silu_gate(gate_up: Tensor) -> Tensor:
         gate_up, out, width, BLOCK=GATE_BLOCK, **dependent_launch(gate_up)
     )
     return out
-
-
-ALIGNMENT = 16  # both sizes of a weight are multiples of it for PyTorch's product
-
-
-def multiply_scaled(
-    values: Tensor,
-    scales: Tensor,
-    weight: QuantisedWeight,
-    residual: Tensor | None,
-    *,
-    is_gated: bool,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Multiply rows, e4m3 [M, K] with scales [M], with an FP8 weight [N, K]: [M, N] of `dtype`.
-
-    The tensor cores read both operands as they are stored, in our kernel or, for many rows, in
-    PyTorch's. With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves.
-    `residual` is added if there is one.
-    """
-    plan = product_plan(len(values), weight, values.dtype, is_gated=is_gated)
-    if runs_kernels(values) and isinstance(plan, FewRowsPlan):
-        return multiply_rows(
-            values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
-        )
-    is_aligned = all(side % ALIGNMENT == 0 for side in weight.shape)
-    # PyTorch supports row scales on CUDA with bfloat16 results only.
-    if runs_kernels(weight.values) and dtype == torch.bfloat16 and is_aligned:
-        product = F.scaled_mm(
-            values,
-            weight.values.t(),
-            scales[:, None],
-            ScalingType.RowWise,
-            weight.scales[None],
-            ScalingType.RowWise,
-            output_dtype=dtype,
-            use_fast_accum=True,
-        )
-        if is_gated:
-            product = silu_gate(product)
-    else:
-        product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
-        if is_gated:
-            gate, up = product.chunk(2, dim=-1)
-            product = F.silu(gate) * up
-    return product if residual is None else residual + product

@@ -23,6 +23,7 @@ from MiniCPMO45.kernels.device import Staging, runs_kernels, tl, triton
 
 COPY_BLOCK = 1024  # values per program
 # Sizes that vary between batches are runtime arguments: every variant costs seconds at start.
+VARIED = "plan_stride cache_at n_new_at ages_at layer n_frames bias_row bias_head".split()
 # Frames and keys of a program's tiles, with few programs and with many.
 FEW_TILES, MANY_TILES = (16, 128), (64, 64)
 MANY_PROGRAMS = 128  # about the multiprocessors of a large card
@@ -54,10 +55,6 @@ class StreamTable:
     def place(self, name: str) -> int:
         """Return the first index of a field in a row."""
         return self._places[name].start
-
-    def value(self, name: str, row: int) -> int:
-        """Return the first integer of a field from the host's copy."""
-        return int(self._staging.words[row, self._places[name].start])
 
     def on_host(self) -> dict[str, NDArray[np.int64]]:
         """Return the host's fields by name [S, n], to be filled before `upload`."""
@@ -105,19 +102,13 @@ class StreamCache:
 
         A step adds at most `n_new` entries. `n_ages` entries have an age, 0 without positions.
         """
-        return {
-            f"{name} address": 1,
-            f"{name} capacity": 1,
-            f"{name} length": 1,
-            f"{name} targets": n_new,
-            f"{name} ages": n_ages,
-        }
+        parts = {"address": 1, "capacity": 1, "length": 1, "targets": n_new, "ages": n_ages}
+        return {f"{name} {part}": size for part, size in parts.items()}
 
     def field(self, part: str) -> str:
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
-        """First index of one of its fields in a row."""
         return self.table.place(self.field(part))
 
     def memory_of(self, stream: int) -> Tensor:
@@ -127,8 +118,7 @@ class StreamCache:
 def load_tails(table: StreamTable, size: int) -> Tensor:
     """Copy the flat tails of the streams, "tails" in the table: float32 [S, size]."""
     if runs_kernels(table.rows):
-        shape = (table.rows.shape[0], size)
-        tails = torch.empty(shape, dtype=torch.float32, device=table.rows.device)
+        tails = table.rows.new_empty(len(table.rows), size, dtype=torch.float32)
         _launch_copy(table, tails, is_stored=False)
         return tails
     return torch.stack(list(table.memory["tails"]))
@@ -144,7 +134,9 @@ def store_tails(tails: Tensor, table: StreamTable) -> None:
 
 
 @triton.jit(do_not_specialize=["stride", "address_at", "size"])
-def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: tl.constexpr):
+def _copy_tails(
+    plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: tl.constexpr = COPY_BLOCK
+):
     stream = tl.program_id(1).to(tl.int64)
     tails = tl.load(plan + stream * stride + address_at).to(tl.pointer_type(tl.float32))
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -157,9 +149,8 @@ def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: 
 
 def _launch_copy(table: StreamTable, tails: Tensor, *, is_stored: bool) -> None:
     rows, size = table.rows, tails.shape[1]
-    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
-    place = table.place("tails")
-    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=is_stored, BLOCK=COPY_BLOCK)
+    grid = (triton.cdiv(size, COPY_BLOCK), len(rows))
+    _copy_tails[grid](rows, rows.stride(0), table.place("tails"), tails, size, OUT=is_stored)
 
 
 def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> Tensor:
@@ -170,16 +161,26 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
     the division by sqrt(d); None without positions. The result is [S * group, T, heads * d] in the
     dtype of `qkv`.
     """
+    table, n_frames = cache.table, qkv.shape[1]
     if runs_kernels(qkv):
-        return _launch_attend(qkv, bias, cache, layer)
-    n_frames, table = qkv.shape[1], cache.table
+        n_rows, _, width = qkv.shape
+        rows, head_dim = table.rows, width // (3 * cache.heads)
+        out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
+        queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
+        strides = (0, 0) if bias is None else (bias.stride(1), bias.stride(0))
+        places = cache.place("address"), table.place(cache.n_new), cache.place("ages")
+        sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads, "D": head_dim}
+        grid = triton.cdiv(n_frames, queries), cache.heads, n_rows
+        given = qkv, bias, out, rows, rows.stride(0), *places, layer, n_frames, *strides
+        _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=queries, KEYS=keys)
+        return out
     split = qkv.unflatten(2, (3, cache.heads, -1)).unflatten(0, (len(table.rows), -1))
     query, key, value = split.permute(3, 0, 1, 4, 2, 5)  # [S, group, heads, T, d] each
     frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
     outputs = []
     for stream in range(len(table.rows)):
-        length = table.value(cache.field("length"), stream)
-        n_new = table.value(cache.n_new, stream)
+        length = int(table[cache.field("length")][stream])
+        n_new = int(table[cache.n_new][stream])
         old_keys, old_values = cache.memory_of(stream)[layer].chunk(2, dim=-1)
         keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
         values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
@@ -199,28 +200,17 @@ def _memory_of(
     described, layer, member, head,
     element: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Pointer to the first entry of a stream's head."""
+    """Pointer to the first entry of a stream's head, or of some heads."""
     capacity = tl.load(described + CAPACITY)
     cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
     return cache + ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "plan_stride",
-        "cache_at",
-        "n_new_at",
-        "ages_at",
-        "layer",
-        "n_frames",
-        "bias_row",
-        "bias_head",
-    ]
-)
+@triton.jit(do_not_specialize=VARIED)
 def _attend_blocks(
     qkv, bias, out, plan, plan_stride, cache_at, n_new_at, ages_at, layer, n_frames, bias_row,
     bias_head, scale, GROUP: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
-    HAS_BIAS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One program: QUERIES frames of one row of the batch, one head."""
     row = tl.program_id(2)
@@ -236,7 +226,8 @@ def _attend_blocks(
     is_query = frames < n_frames
     at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
     query = tl.load(at, mask=is_query[:, None], other=0.0)
-    of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
+    if bias is not None:
+        of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
     ages = mine + ages_at
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
@@ -252,7 +243,7 @@ def _attend_blocks(
         key = tl.load(key_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
         value = tl.load(value_at[:, None] + channel[None, :], mask=is_seen[:, None], other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee")
-        if HAS_BIAS:
+        if bias is not None:
             age = tl.load(ages + entry, mask=is_seen & ~is_new, other=0).to(tl.int32)
             age = tl.where(is_new, length - entry, age)
             distance = frames[:, None] + age[None, :] + n_frames - 1
@@ -271,35 +262,6 @@ def _attend_blocks(
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
 
 
-def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> Tensor:
-    n_rows, n_frames, width = qkv.shape
-    rows, head_dim = cache.table.rows, width // (3 * cache.heads)
-    out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
-    queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
-    _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
-        qkv,
-        qkv if bias is None else bias,
-        out,
-        rows,
-        rows.stride(0),
-        cache.place("address"),
-        cache.table.place(cache.n_new),
-        cache.place("ages"),
-        layer,
-        n_frames,
-        0 if bias is None else bias.stride(1),
-        0 if bias is None else bias.stride(0),
-        head_dim**-0.5,
-        GROUP=n_rows // rows.shape[0],
-        HEADS=cache.heads,
-        D=head_dim,
-        HAS_BIAS=bias is not None,
-        QUERIES=queries,
-        KEYS=keys,
-    )
-    return out
-
-
 def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     """Write the keys and values of a chunk to the table's targets.
 
@@ -308,18 +270,10 @@ def store_entries(new: Tensor, cache: StreamCache, first_layer: int) -> None:
     if runs_kernels(new):
         n_layers, n_rows, n_frames, width = new.shape
         rows = cache.table.rows
+        places = rows.stride(0), cache.place("address"), cache.place("targets")
+        sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads}
         _store_frames[(n_frames, n_rows, n_layers)](
-            new,
-            rows,
-            rows.stride(0),
-            cache.place("address"),
-            cache.place("targets"),
-            first_layer,
-            n_rows,
-            n_frames,
-            GROUP=n_rows // rows.shape[0],
-            HEADS=cache.heads,
-            D=width // (3 * cache.heads),
+            new, rows, *places, first_layer, n_rows, n_frames, **sizes, D=width // (3 * cache.heads)
         )
         return
     table, n_layers = cache.table, len(new)
@@ -346,15 +300,14 @@ def _store_frames(
     mine = plan + (row // GROUP).to(tl.int64) * plan_stride
     target = tl.load(mine + targets_at + frame)
     if target >= 0:
-        capacity = tl.load(mine + cache_at + CAPACITY)
-        cache = tl.load(mine + cache_at).to(tl.pointer_type(new.dtype.element_ty))
-        head = tl.arange(0, HEADS)
+        element: tl.constexpr = new.dtype.element_ty
+        head = tl.arange(0, HEADS)[:, None]
+        cache = _memory_of(
+            mine + cache_at, first_layer + layer, row % GROUP, head, element, GROUP, HEADS, D
+        )
         channel = tl.arange(0, 2 * D)
         part, inner = channel // D, channel % D  # keys, then values
         flat = (layer * n_rows + row).to(tl.int64) * n_frames + frame
         source = (1 + part) * (HEADS * D) + inner
-        values = tl.load(new + flat * (3 * HEADS * D) + head[:, None] * D + source[None, :])
-        of_layer = (first_layer + layer).to(tl.int64) * HEADS * capacity * (2 * D)
-        of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
-        place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
-        tl.store(cache + of_layer + place, values)
+        values = tl.load(new + flat * (3 * HEADS * D) + head * D + source[None, :])
+        tl.store(cache + target * (2 * D) + channel[None, :], values)

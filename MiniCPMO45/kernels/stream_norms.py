@@ -28,24 +28,38 @@ def gated_norm(
     `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
     dtype, gate, scale and shift are float32 [C], and a missing gate is one. The result is the
     normalised sum [..., C]; or, with `taps` and x [S * group, T, C], unfolded for the convolution
-    [S * group, T, 3 * C], the oldest tap first.
+    [S * group, T, 3 * C], the oldest tap first. Without a change, Mish precedes it.
     """
     if runs_kernels(x):
-        return _launch(x, change, gate, norm, eps, dtype, taps)
+        width = x.shape[-1]
+        n_rows, length, n_taps, group = 1, x.numel() // width, 1, 1
+        old = new = lengths = None
+        strides = (0, 0, 0)
+        if taps is not None:
+            (n_rows, length, _), n_taps = x.shape, 3
+            old, new, lengths = taps
+            group = n_rows // len(lengths)
+            assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
+            strides = (old.stride(0), old.stride(1), lengths.stride(0))
+        out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
+        sizes = {"GROUP": group, "C": width, "BLOCK": triton.next_power_of_2(width)}
+        _norm_frames[(length, n_rows)](
+            x, change, gate, *norm, out, old, new, lengths, eps, length, *strides, **sizes
+        )
+        return out
     if change is not None and gate is not None:
         x.addcmul_(change.to(x.dtype), gate)
     elif change is not None:
         x += change.to(x.dtype)
-    y = F.layer_norm(x.float(), x.shape[-1:], *norm, eps).to(dtype)
-    return y if taps is None else _unfold_taps(y, *taps)
+    y = F.layer_norm(x.float(), x.shape[-1:], *norm, eps)
+    if taps is None:
+        return y.to(dtype)
+    return _unfold_taps((F.mish(y) if change is None else y).to(dtype), *taps)
 
 
 def norm_mish_unfold(x: Tensor, norm: Affine, eps: float, taps: Taps) -> Tensor:
     """Normalise x [S * group, T, C], apply Mish and unfold as `gated_norm` does."""
-    if runs_kernels(x):
-        return _launch(x, None, None, norm, eps, x.dtype, taps)
-    y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
-    return _unfold_taps(y, *taps)
+    return gated_norm(x, None, None, norm, eps, x.dtype, taps)
 
 
 def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) -> Tensor:
@@ -57,13 +71,6 @@ def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor) ->
     last = joined.gather(1, places[:, :, None].expand(-1, -1, width))
     new_tail.copy_(last.unflatten(0, new_tail.shape[:2]))
     return torch.cat([joined[:, tap : tap + length] for tap in range(3)], dim=2)
-
-
-@triton.jit
-def _mish(y):
-    grown = tl.exp(tl.minimum(y, 20.0))
-    square = grown * (grown + 2.0)  # tanh(ln(1 + e^y)) without a logarithm
-    return tl.where(y > 20.0, y, y * square / (square + 2.0))
 
 
 @triton.jit
@@ -90,9 +97,7 @@ def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
 )
 def _norm_frames(
     x, change, gate, scale, shift, out, tail, new_tail, lengths, eps, n_frames, tail_stream,
-    tail_member, length_stride,
-    GROUP: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, HAS_CHANGE: tl.constexpr, HAS_GATE:
-    tl.constexpr, HAS_MISH: tl.constexpr, UNFOLDS: tl.constexpr,
+    tail_member, length_stride, GROUP: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1)
     frame = tl.program_id(0)
@@ -100,9 +105,9 @@ def _norm_frames(
     channel = tl.arange(0, BLOCK)
     inside = channel < C
     y = tl.load(x + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
-    if HAS_CHANGE:
+    if change is not None:
         delta = tl.load(change + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
-        if HAS_GATE:
+        if gate is not None:
             delta *= tl.load(gate + channel, mask=inside, other=0.0)
         y += delta
         tl.store(x + flat * C + channel, y, mask=inside)
@@ -110,10 +115,12 @@ def _norm_frames(
     y = y * tl.rsqrt(tl.sum(y * y, 0) / C + eps)
     y = y * tl.load(scale + channel, mask=inside, other=0.0)
     y = y + tl.load(shift + channel, mask=inside, other=0.0)
-    if HAS_MISH:
-        y = _mish(y)
+    if tail is not None and change is None:  # Mish, its tanh(ln(1 + e^y)) without a logarithm
+        grown = tl.exp(tl.minimum(y, 20.0))
+        square = grown * (grown + 2.0)
+        y = tl.where(y > 20.0, y, y * square / (square + 2.0))
     done = y.to(out.dtype.element_ty)
-    if UNFOLDS:
+    if tail is not None:
         of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel
         _spread(done, out + flat * (3 * C) + channel, tail + of_tail, frame, n_frames, inside, C)
         from_end = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
@@ -121,50 +128,6 @@ def _norm_frames(
             tl.store(new_tail + of_tail + from_end * C, done.to(tl.float32), mask=inside)
     else:
         tl.store(out + flat * C + channel, done, mask=inside)
-
-
-def _launch(
-    x: Tensor,
-    change: Tensor | None,
-    gate: Tensor | None,
-    norm: Affine,
-    eps: float,
-    dtype: torch.dtype,
-    taps: Taps | None = None,
-) -> Tensor:
-    """Launch the norm; with `taps` and without a change Mish follows."""
-    width = x.shape[-1]
-    n_rows, length, n_taps = 1, x.numel() // width, 1
-    old = new = lengths = x
-    group, strides = 1, (0, 0, 0)
-    if taps is not None:
-        (n_rows, length, _), n_taps = x.shape, 3
-        old, new, lengths = taps
-        group = n_rows // len(lengths)
-        assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
-        strides = (old.stride(0), old.stride(1), lengths.stride(0))
-    out = torch.empty((*x.shape[:-1], n_taps * width), dtype=dtype, device=x.device)
-    _norm_frames[(length, n_rows)](
-        x,
-        x if change is None else change,
-        x if gate is None else gate,
-        *norm,
-        out,
-        old,
-        new,
-        lengths,
-        eps,
-        length,
-        *strides,
-        GROUP=group,
-        C=width,
-        BLOCK=triton.next_power_of_2(width),
-        HAS_CHANGE=change is not None,
-        HAS_GATE=gate is not None,
-        HAS_MISH=taps is not None and change is None,
-        UNFOLDS=taps is not None,
-    )
-    return out
 
 
 def norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:

@@ -118,8 +118,8 @@ FEW_GROUPS = 32  # enough for a usual top-k; fewer are read faster
 
 
 @triton.jit
-def _real(word):
-    return tl.load(word).to(tl.float32, bitcast=True)
+def _real(word, PLACE: tl.constexpr, N_INTEGERS: tl.constexpr = N_INTEGERS):
+    return tl.load(word + N_INTEGERS + PLACE).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -128,21 +128,21 @@ def _penalised(value, penalty):
 
 
 @triton.jit
-def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.constexpr):
+def _adjusted(value, token, is_forbidden, is_recent, word):
     """Forbid, penalise and bias raw logits of some tokens."""
     value = tl.where(is_forbidden, float("-inf"), value)
-    value = tl.where(is_recent, _penalised(value, _real(word + N_INTEGERS + 2)), value)
+    value = tl.where(is_recent, _penalised(value, _real(word, 2)), value)
     is_turn_end = token == tl.load(word + 1)
-    value = tl.where(is_turn_end, _penalised(value, _real(word + N_INTEGERS + 3)), value)
-    return tl.where(token == tl.load(word + 2), value + _real(word + N_INTEGERS + 4), value)
+    value = tl.where(is_turn_end, _penalised(value, _real(word, 3)), value)
+    return tl.where(token == tl.load(word + 2), value + _real(word, 4), value)
 
 
 @triton.jit
 def _scan(
     logits, words, forbidden, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen,
-    vocabulary,
-    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, N_WORDS: tl.constexpr, BLOCK: tl.constexpr,
-    GROUP: tl.constexpr, RECENT: tl.constexpr, OVERLAPS: tl.constexpr,
+    vocabulary, OVERLAPS: tl.constexpr, N_COLUMNS: tl.constexpr = N_COLUMNS,
+    N_WORDS: tl.constexpr = N_WORDS, RECENT: tl.constexpr = MOST_RECENT,
+    BLOCK: tl.constexpr = BLOCK, GROUP: tl.constexpr = GROUP,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -166,7 +166,7 @@ def _scan(
     is_recent = token < 0
     if tl.max(is_inside.to(tl.int32), 0) > 0:  # few blocks hold one, and counting is slow
         is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
-    value = _adjusted(raw, token, is_barred, is_recent, word, N_INTEGERS)
+    value = _adjusted(raw, token, is_barred, is_recent, word)
     tl.store(adjusted + at * BLOCK + tl.arange(0, BLOCK), value)
     groups = tl.max(tl.reshape(value, [BLOCK // GROUP, GROUP]), 1)
     tl.store(largest + at * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP), groups)
@@ -175,15 +175,14 @@ def _scan(
         listening = tl.load(own + listen).to(tl.float32)
         is_repeated = tl.max((recent == listen).to(tl.int32), 0) > 0
         is_mute = tl.load(forbidden + listen) > 0
-        listening = _adjusted(listening, listen, is_mute, is_repeated, word, N_INTEGERS)
+        listening = _adjusted(listening, listen, is_mute, is_repeated, word)
         tl.store(above_listen + at, tl.sum((value > listening).to(tl.int32), 0))
 
 
 @triton.jit
 def _ends_unit(
-    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary,
-    N_INTEGERS: tl.constexpr, BLOCKS: tl.constexpr,
-):  # fmt: skip
+    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary, BLOCKS: tl.constexpr
+):
     """Whether the probe, greedy or drawn, is the chunk's end. Also whether logits are finite."""
     block = tl.arange(0, BLOCKS)
     is_block = block < blocks
@@ -195,7 +194,7 @@ def _ends_unit(
     likeliest = tl.min(tl.where(tops == top, tokens, vocabulary), 0)
     chunk_eos = tl.load(word)
     chance = tl.exp(tl.load(logits + chunk_eos).to(tl.float32) - top) / total
-    is_drawn = _real(word + N_INTEGERS + 5) < chance
+    is_drawn = _real(word, 5) < chance
     return tl.where(tl.load(word + 3) > 0, likeliest == chunk_eos, is_drawn), total == total
 
 
@@ -213,10 +212,20 @@ def _chosen_groups(largest, mine, top_k, n_groups, GROUPS: tl.constexpr, CANDIDA
 
 
 @triton.jit
-def _draw(value, token, top_k, top_p, uniform, vocabulary):
-    """Draw from the candidates that pass the filters; `vocabulary` if there is none."""
+def _pick_among(
+    values, groups, n_groups, word, vocabulary, MOST: tl.constexpr, GROUP: tl.constexpr = GROUP
+):
+    """Return the likeliest token of the groups, or one drawn from those that pass the filters."""
+    lane = tl.arange(0, MOST * GROUP)
+    is_lane = lane // GROUP < n_groups
+    token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP
+    is_lane = is_lane & (token < vocabulary)
+    value = tl.load(values + token, mask=is_lane, other=float("-inf"))
+    likeliest = tl.min(tl.where(is_lane & (value == tl.max(value, 0)), token, vocabulary - 1), 0)
+    value = tl.div_rn(value, _real(word, 0))
+    top_p, uniform = _real(word, 1), _real(word, 6)
     order = ordered_bits(value)
-    kept = (order >= largest_with_count(order, top_k)) & (value > float("-inf"))
+    kept = (order >= largest_with_count(order, tl.load(word + 4))) & (value > float("-inf"))
     weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
     limit = top_p * tl.sum(weight, 0)
     border = largest_with_mass(order, weight, limit, True)
@@ -226,34 +235,17 @@ def _draw(value, token, top_k, top_p, uniform, vocabulary):
     kept = kept & ((order > border) | ((is_tie > 0) & (before <= limit)))
     weight = tl.where(kept, weight, 0.0)
     beyond = (tl.cumsum(weight, 0) > uniform * tl.sum(weight, 0)) & (weight > 0)
-    return tl.min(tl.where(beyond, token, vocabulary), 0)
-
-
-@triton.jit
-def _pick_among(
-    values, groups, n_groups, word, vocabulary,
-    N_INTEGERS: tl.constexpr, MOST: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    """Return the likeliest token of the groups, or a drawn one."""
-    lane = tl.arange(0, MOST * GROUP)
-    is_lane = lane // GROUP < n_groups
-    token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP
-    is_lane = is_lane & (token < vocabulary)
-    value = tl.load(values + token, mask=is_lane, other=float("-inf"))
-    likeliest = tl.min(tl.where(is_lane & (value == tl.max(value, 0)), token, vocabulary - 1), 0)
-    value = tl.div_rn(value, _real(word + N_INTEGERS))
-    top_p, uniform = _real(word + N_INTEGERS + 1), _real(word + N_INTEGERS + 6)
-    drawn = _draw(value, token, tl.load(word + 4), top_p, uniform, vocabulary)
+    drawn = tl.min(tl.where(beyond, token, vocabulary), 0)
     return tl.where((tl.load(word + 3) > 0) | (drawn == vocabulary), likeliest, drawn)
 
 
 @triton.jit
 def _choose(
     logits, words, adjusted, largest, raw_largest, raw_token, raw_sum, above_listen, chosen_groups,
-    out, vocabulary, blocks,
-    N_COLUMNS: tl.constexpr, N_INTEGERS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
-    GROUP: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, FEW: tl.constexpr,
-    NO_TOKEN: tl.constexpr, OVERLAPS: tl.constexpr,
+    out, vocabulary, blocks, BLOCKS: tl.constexpr, GROUPS: tl.constexpr, OVERLAPS: tl.constexpr,
+    N_COLUMNS: tl.constexpr = N_COLUMNS, BLOCK: tl.constexpr = BLOCK, GROUP: tl.constexpr = GROUP,
+    CANDIDATES: tl.constexpr = MOST_CANDIDATES, FEW: tl.constexpr = FEW_GROUPS,
+    NO_TOKEN: tl.constexpr = NO_TOKEN,
 ):  # fmt: skip
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -266,11 +258,9 @@ def _choose(
 
     values = adjusted + row * blocks * BLOCK
     if n_chosen <= FEW:
-        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, N_INTEGERS, FEW, GROUP)
+        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, FEW)
     else:
-        chosen = _pick_among(
-            values, mine, n_chosen, word, vocabulary, N_INTEGERS, CANDIDATES, GROUP
-        )
+        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, CANDIDATES)
 
     listen_top_k = tl.load(word + 5)
     block = tl.arange(0, BLOCKS)
@@ -280,7 +270,7 @@ def _choose(
     at = row * blocks
     ends, is_sound = _ends_unit(
         logits + row * vocabulary, word, raw_largest + at, raw_token + at, raw_sum + at,
-        blocks, vocabulary, N_INTEGERS, BLOCKS,
+        blocks, vocabulary, BLOCKS,
     )  # fmt: skip
     chosen = tl.where(ends, tl.load(word), chosen)
     tl.store(out + row, tl.where(is_sound, chosen, NO_TOKEN).to(tl.int64))
@@ -296,33 +286,11 @@ def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -
     groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
     out = logits.new_empty(rows, dtype=torch.int64)
     scanned = (adjusted, largest, tops, tokens, sums, counts)
-    layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
-    layout |= dependent_launch(logits)
+    overlap, forbidden = dependent_launch(logits), is_forbidden.view(torch.int8)
     _scan[(blocks, rows)](
-        logits,
-        words,
-        is_forbidden.view(torch.int8),
-        *scanned,
-        vocabulary,
-        N_WORDS=N_WORDS,
-        RECENT=MOST_RECENT,
-        num_warps=SCAN_WARPS,
-        **layout,
+        logits, words, forbidden, *scanned, vocabulary, num_warps=SCAN_WARPS, **overlap
     )
-    _choose[(rows,)](
-        logits,
-        words,
-        *scanned,
-        groups,
-        out,
-        vocabulary,
-        blocks,
-        BLOCKS=triton.next_power_of_2(blocks),
-        GROUPS=triton.next_power_of_2(blocks * (BLOCK // GROUP)),
-        CANDIDATES=MOST_CANDIDATES,
-        FEW=FEW_GROUPS,
-        NO_TOKEN=NO_TOKEN,
-        num_warps=CHOICE_WARPS,
-        **layout,
-    )
+    sizes = {"BLOCKS": triton.next_power_of_2(blocks), "num_warps": CHOICE_WARPS}
+    sizes["GROUPS"] = triton.next_power_of_2(blocks * (BLOCK // GROUP))
+    _choose[(rows,)](logits, words, *scanned, groups, out, vocabulary, blocks, **sizes, **overlap)
     return out

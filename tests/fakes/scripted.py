@@ -15,14 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
-from MiniCPMO45.engine.session import (
-    AudioInputState,
-    SamplerState,
-    Session,
-    SpeechState,
-    TurnState,
-    WindowState,
-)
+from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
@@ -40,7 +33,6 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.products import rotate
 from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
-from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.token2wav.vocoder import CodeChunk
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from tests.fakes.decoders import decoder_shape
@@ -120,10 +112,8 @@ class ScriptedExecutor:
         return Session(
             id=session_id,
             kv=self.llm_store.open(),
-            audio_input=AudioInputState(MelState(), new_audio_cache(_AUDIO)),
+            audio_input=AudioInputState(new_audio_cache(_AUDIO)),
             speech=SpeechState(self.tts_store.open()),
-            window=WindowState(),
-            turn=TurnState(),
             sampler=SamplerState(torch.Generator().manual_seed(seed)),
         )
 

@@ -18,7 +18,6 @@ from MiniCPMO45.engine.steps import (
     SpeechCodes,
     SpokenText,
     TextDecision,
-    TextMarkers,
     TokenIds,
 )
 from MiniCPMO45.settings import DuplexSettings
@@ -65,7 +64,7 @@ def code_rounds(toy: Toy, executor: Executor) -> Iterator[list[DrawCodes]]:
         yield [
             DrawCodes(
                 kv,
-                (SpokenText((5, 6 + n), hidden[n : n + 2]), TextMarkers((7,)))
+                (SpokenText((5, 6 + n), hidden[n : n + 2]), TokenIds((7,)))
                 if is_first
                 else (SpeechCodes((3 + n,)),),
                 GREEDY_CODES,

@@ -68,3 +68,14 @@ class Talk:
         facts["told"] = [each.text_ids for each in session.window.units]
         facts["turn has ended"] = session.turn.has_ended
         self.records.append(UnitRecord(facts, result.audio_waveform))
+
+
+def greedy_talks(toy: Toy, executor: Executor) -> list[Talk]:
+    talks = [Talk(toy, executor, number) for number in range(3)]
+    for talk in talks:
+        talk.settings = replace(talk.settings, decode_mode="greedy")
+    return talks
+
+
+def facts_of(talks: list[Talk]) -> list[list[dict[str, object]]]:
+    return [[record.facts for record in talk.records] for talk in talks]

@@ -22,11 +22,7 @@ from MiniCPMO45.loading.checkpoint import (
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.settings import LoadOptions
-from tests.fakes.toy_checkpoint import (
-    empty_model,
-    write_shards,
-    write_single,
-)
+from tests.fakes.toy_checkpoint import empty_model, write_shards, write_single
 from tests.goldens.places import recordings
 
 Write = Callable[[Path, dict[str, Tensor]], None]
@@ -34,10 +30,7 @@ QUIET = LoadOptions(show_progress=False)
 
 
 def load(
-    folder: Path,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    show_progress: bool = False,
+    folder: Path, *, dtype: torch.dtype = torch.bfloat16, show_progress: bool = False
 ) -> MiniCPMOForConditionalGeneration:
     model = empty_model()
     load_weights(model, folder, LoadOptions(dtype=dtype, show_progress=show_progress))

@@ -12,14 +12,8 @@ from huggingface_hub import errors as hub_errors
 
 from MiniCPMO45.loading import checkpoint_source
 from MiniCPMO45.loading.checkpoint import INDEX_FILE
-from MiniCPMO45.loading.checkpoint_source import (
-    HUGGINGFACE_ID,
-    CheckpointError,
-    find_checkpoint,
-)
-from tests.fakes.toy_checkpoint import (
-    write_config,
-)
+from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
+from tests.fakes.toy_checkpoint import write_config
 
 
 def test_folder_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

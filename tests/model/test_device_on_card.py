@@ -32,14 +32,9 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.settings import CacheKind, LoadOptions
 from tests.fakes.batching import run_together
-from tests.model.decoder_requests import (
-    code_rounds,
-    greedy_decisions,
-    text_rounds,
-    vectors,
-)
+from tests.model.decoder_requests import code_rounds, greedy_decisions, text_rounds, vectors
 from tests.model.stock import stock_decoder, stock_states
-from tests.model.talks import Talk
+from tests.model.talks import facts_of, greedy_talks
 from tests.model.toy import Toy, assert_close, build_toy
 
 pytestmark = pytest.mark.gpu
@@ -122,30 +117,19 @@ def _on_cpu(pieces: Any) -> Any:
     )
 
 
-def _greedy_talks(toy: Toy, executor: Executor) -> list[Talk]:
-    talks = [Talk(toy, executor, number) for number in range(3)]
-    for talk in talks:
-        talk.settings = replace(talk.settings, decode_mode="greedy")
-    return talks
-
-
-def _facts(talks: list[Talk]) -> list[list[dict[str, object]]]:
-    return [[records.facts for records in talk.records] for talk in talks]
-
-
 @pytest.mark.parametrize("cache", CacheKind)
 def test_alone_equals_interleaved_equals_batched(toy_on_card: Toy, cache: CacheKind) -> None:
-    alone = _greedy_talks(toy_on_card, engine := _with_graphs(toy_on_card, cache))
+    alone = greedy_talks(toy_on_card, engine := _with_graphs(toy_on_card, cache))
     for talk in alone:
         run_alone(talk.whole(), engine)
-    interleaved = _greedy_talks(toy_on_card, engine)
+    interleaved = greedy_talks(toy_on_card, engine)
     for parts in zip(*(talk.parts() for talk in interleaved), strict=True):
         for part in parts:
             run_alone(part, engine)
-    batched = _greedy_talks(toy_on_card, engine)
+    batched = greedy_talks(toy_on_card, engine)
     run_together([talk.whole() for talk in batched], engine)
-    assert _facts(interleaved) == _facts(alone)
-    assert _facts(batched) == _facts(alone)
+    assert facts_of(interleaved) == facts_of(alone)
+    assert facts_of(batched) == facts_of(alone)
 
 
 def test_no_pass_waits_for_the_card_but_to_read_its_result(

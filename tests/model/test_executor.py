@@ -29,7 +29,6 @@ from MiniCPMO45.engine.steps import (
     SpeechPiece,
     SpokenText,
     TextDecision,
-    TextMarkers,
     TokenIds,
     Vocode,
 )
@@ -62,11 +61,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
     def rows(count: int, width: int) -> Tensor:
         return torch.randn(count, width, generator=generator)
 
-    def llm() -> Any:
-        return executor.llm_store.open()
-
-    def tts() -> Any:
-        return executor.tts_store.open()
+    llm, tts = executor.llm_store.open, executor.tts_store.open
 
     def stream(n_frames: int, is_first: bool) -> EncodeStream:
         cache = new_audio_cache(toy.config.audio_config)
@@ -83,7 +78,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
     width = toy.config.hidden_size
     return [
         LlmForward(llm(), (TokenIds((1, 2)), Embeddings(rows(3, width)), TokenIds((4,)))),
-        codes((SpokenText((5, 6), rows(2, width)), TextMarkers((7,))), 4, 1),
+        codes((SpokenText((5, 6), rows(2, width)), TokenIds((7,))), 4, 1),
         stream(102, True),
         EncodeImages(tuple(to_patches(picture(n, 56, 42)) for n in range(2))),
         Vocode(toy.open_voice(), tuple(range(10, 38)), False),
@@ -196,20 +191,13 @@ def test_the_second_conversation_with_a_voice_takes_its_encoded_sample(
 
 
 def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:
-    calls = {"llm": 0, "tts": 0}
-
-    def counter(name: str) -> Any:
-        def count(*_: object) -> None:
-            calls[name] += 1
-
-        return count
-
-    decoders = {"llm": toy.model.llm.model, "tts": toy.model.tts.model}
-    hooks = [each.register_forward_hook(counter(name)) for name, each in decoders.items()]
+    calls: list[object] = []
+    decoders = toy.model.llm.model, toy.model.tts.model
+    hooks = [each.register_forward_hook(lambda part, *_: calls.append(part)) for each in decoders]
     answer_by_kind(_requests(toy, executor), executor)
     for hook in hooks:
         hook.remove()
-    assert calls == {"llm": 1, "tts": 4}, "one per code of the longest run"
+    assert [calls.count(each) for each in decoders] == [1, 4], "one per code of the longest run"
 
 
 def test_nothing_asked_is_nothing_answered(executor: Executor) -> None:
@@ -265,7 +253,7 @@ def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
     rule, eos = CodeRule(1.0, 1.05, top_p=0.95), toy.config.tts_config.speech_eos_id
 
     def run(rule: CodeRule) -> DrawCodes:
-        kv, pieces = executor.tts_store.open(), (TextMarkers((7, 8)),)
+        kv, pieces = executor.tts_store.open(), (TokenIds((7, 8)),)
         return DrawCodes(kv, pieces, rule, (), eos, _generator(0), 5, least=5)
 
     runs = [run(rule), run(RULE), run(rule)]
@@ -283,7 +271,7 @@ def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> No
     results = []
     for counts in ((6,), (1, 5), (2, 2, 2)):
         kv, generator = executor.tts_store.open(), _generator(0)
-        pieces: tuple[SpeechPiece, ...] = (TextMarkers((7, 8)),)
+        pieces: tuple[SpeechPiece, ...] = (TokenIds((7, 8)),)
         drawn: tuple[int, ...] = ()
         for count in counts:
             request = DrawCodes(kv, pieces, RULE, drawn[-16:], eos, generator, count, least=count)
@@ -308,7 +296,7 @@ def test_numbers_that_are_none_fail_for_their_own_conversation(
         return TextDecision(policy, [], DuplexSettings(), _generator(0))
 
     def codes(rows: Tensor) -> DrawCodes:
-        pieces = (SpokenText((5,), rows), TextMarkers((7,)))
+        pieces = (SpokenText((5,), rows), TokenIds((7,)))
         eos = toy.config.tts_config.speech_eos_id
         kv = executor.tts_store.open()
         return DrawCodes(kv, pieces, RULE, (), eos, _generator(0), 3, least=3)

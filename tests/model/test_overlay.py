@@ -14,9 +14,7 @@ from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint import CheckpointError, load_weights
 from MiniCPMO45.settings import LoadOptions
-from tests.fakes.toy_checkpoint import (
-    empty_model,
-)
+from tests.fakes.toy_checkpoint import empty_model
 
 
 def load(folder: Path, overlay: Path) -> dict[str, Tensor]:

@@ -83,6 +83,16 @@ def packed(
     return stored, meant
 
 
+def write_packed(
+    folder: Path, weights: dict[str, Tensor], form: str, *, is_shuffled: bool = False
+) -> dict[str, Tensor]:
+    """Write a packed checkpoint; return what its tensors stand for."""
+    stored, meant = packed(weights, form, is_shuffled=is_shuffled)
+    write_config(folder, quantization_config=FORMS[form])
+    save_file(stored, folder / SINGLE_FILE)
+    return meant
+
+
 def load(folder: Path, weights: Weights = Weights.BF16) -> dict[str, Tensor]:
     options = LoadOptions(weights=weights, show_progress=False)
     return MiniCPMOForConditionalGeneration.from_folder(folder, options).state_dict()
@@ -92,9 +102,7 @@ def load(folder: Path, weights: Weights = Weights.BF16) -> dict[str, Tensor]:
 def test_the_matrices_are_those_that_were_packed(
     form: str, folder: Path, weights: dict[str, Tensor]
 ) -> None:
-    stored, meant = packed(weights, form)
-    write_config(folder, quantization_config=FORMS[form])
-    save_file(stored, folder / SINGLE_FILE)
+    meant = write_packed(folder, weights, form)
     found = load(folder)
     assert found.keys() == meant.keys()
     assert all(torch.equal(found[name], value.float()) for name, value in meant.items())
@@ -102,9 +110,7 @@ def test_the_matrices_are_those_that_were_packed(
 
 
 def test_inputs_of_a_group_may_be_anywhere(folder: Path, weights: dict[str, Tensor]) -> None:
-    stored, meant = packed(weights, "gptq", is_shuffled=True)
-    write_config(folder, quantization_config=FORMS["gptq"])
-    save_file(stored, folder / SINGLE_FILE)
+    meant = write_packed(folder, weights, "gptq", is_shuffled=True)
     found = load(folder)
     assert all(torch.equal(found[name], value.float()) for name, value in meant.items())
 
@@ -128,11 +134,10 @@ def test_a_shard_may_end_inside_a_layer(folder: Path, weights: dict[str, Tensor]
 def test_they_are_quantised_as_any_other(
     weights_setting: Weights, folder: Path, weights: dict[str, Tensor]
 ) -> None:
-    stored, meant = packed(weights, "gptq")
+    _, meant = packed(weights, "gptq")
     save_file({n: t.float().contiguous() for n, t in meant.items()}, folder / SINGLE_FILE)
     expected = load(folder, weights_setting)
-    write_config(folder, quantization_config=FORMS["gptq"])
-    save_file(stored, folder / SINGLE_FILE)
+    write_packed(folder, weights, "gptq")
     found = load(folder, weights_setting)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from MiniCPMO45.loading.quantisation import reserve_quantised, scheme_of
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.settings import LoadOptions, Weights
 from tests.fakes.batching import run_together
-from tests.model.talks import Talk
+from tests.model.talks import facts_of, greedy_talks
 from tests.model.toy import Toy, build_toy
 from tests.model.views import user
 
@@ -92,11 +91,7 @@ def test_a_quantised_model_cannot_be_saved(
 @pytest.mark.parametrize(
     ("weights", "found", "told"),
     [
-        (
-            Weights.FP8,
-            (8, 6),
-            "fp8, which needs .* 8.9; .* has 8.6. .* int4 or bf16",
-        ),
+        (Weights.FP8, (8, 6), "fp8, which needs .* 8.9; .* has 8.6. .* int4 or bf16"),
         (Weights.FP8, (7, 5), "8.9; .* has 7.5. Choose bf16"),
         (Weights.INT4, (7, 5), "int4, which needs .* 8.0; .* has 7.5. Choose bf16"),
     ],
@@ -129,23 +124,13 @@ def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_batched_equals_alone(toy: Toy) -> None:
-    def talks(executor: Executor) -> list[Talk]:
-        found = [Talk(toy, executor, number) for number in range(3)]
-        for talk in found:
-            talk.settings = replace(talk.settings, decode_mode="greedy")
-        return found
-
-    def executor() -> Executor:
-        return Executor(toy.model, toy.vocoder, options=LoadOptions(slots=4, most_rows=32))
-
-    alone, together = talks(one := executor()), talks(other := executor())
+    options = LoadOptions(slots=4, most_rows=32)
+    one, other = (Executor(toy.model, toy.vocoder, options=options) for _ in range(2))
+    alone, together = greedy_talks(toy, one), greedy_talks(toy, other)
     for talk in alone:
         run_alone(talk.whole(), one)
     run_together([talk.whole() for talk in together], other)
-    records = [
-        [[each.facts for each in talk.records] for talk in part] for part in (alone, together)
-    ]
-    assert records[0] == records[1]
+    assert facts_of(alone) == facts_of(together)
 
 
 def test_the_processor_converses_with_the_setting(checkpoint: Path) -> None:

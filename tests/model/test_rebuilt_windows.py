@@ -111,7 +111,7 @@ def test_the_basic_window_keeps_the_head_bit_for_bit(executor: Executor) -> None
     before = talk.kv.rows(0, talk.kv.length)
     head = len(PREFIX + SUFFIX)
     talk.maintain(WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=50, basic_low_tokens=40))
-    assert [unit.index for unit in talk.window.units] == [3, 4, 5]
+    assert [unit.text_ids for unit in talk.window.units] == [said(number) for number in (3, 4, 5)]
     assert talk.kv.length == talk.window.tokens == head + 3 * UNIT_TOKENS
     after = talk.kv.rows(0, talk.kv.length)
     for mine, theirs in zip(_part(after, 0, head), _part(before, 0, head), strict=True):

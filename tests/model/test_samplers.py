@@ -13,7 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.speech_runner import CodeSampler
-from MiniCPMO45.engine.steps import DrawCodes, TextDecision, TextMarkers
+from MiniCPMO45.engine.steps import DrawCodes, TextDecision, TokenIds
 from MiniCPMO45.engine.text_runner import UnitSampler
 from MiniCPMO45.kernels.code_choice import pick
 from MiniCPMO45.settings import DuplexSettings
@@ -252,7 +252,7 @@ CODE_RULES = {
 def _request(rule: CodeRule, seed: int, **changes: Any) -> DrawCodes:
     request = DrawCodes(
         ScriptedExecutor(1).tts_store.open(),
-        (TextMarkers((1,)),),
+        (TokenIds((1,)),),
         rule,
         (),
         EOS,
@@ -279,11 +279,7 @@ def _choose(request: DrawCodes, logits: Tensor) -> list[int]:
     codes: list[int] = []
     for step, row in enumerate(logits):
         code = request.rule.choose(
-            row,
-            [*request.recent, *codes],
-            EOS,
-            request.generator,
-            may_end=step >= request.least,
+            row, [*request.recent, *codes], EOS, request.generator, may_end=step >= request.least
         )
         codes.append(code)
         if code == EOS:

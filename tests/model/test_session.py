@@ -24,10 +24,7 @@ class Talk:
     """One conversation, unit by unit."""
 
     def __init__(
-        self,
-        toy: Toy,
-        settings: DuplexSettings = SETTINGS,
-        cache: CacheKind = CacheKind.BF16,
+        self, toy: Toy, settings: DuplexSettings = SETTINGS, cache: CacheKind = CacheKind.BF16
     ) -> None:
         self.executor: Executor = toy.executor(cache)
         self.duplex = toy.duplex()

@@ -17,7 +17,7 @@ from MiniCPMO45.engine.policies import (
     penalise_frequency,
 )
 from MiniCPMO45.engine.session import Session, UnitDraft
-from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, Steps, TextMarkers, Vocode
+from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, Steps, TokenIds, Vocode
 from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.scripted import (
@@ -93,7 +93,7 @@ def test_a_condition_is_text_then_audio_begin(bench: Bench) -> None:
     hidden = torch.zeros(2, 4)
     text, markers = condition([5, 6], hidden, CONFIG, is_text_end=False)
     assert isinstance(text, SpokenText)
-    assert isinstance(markers, TextMarkers)
+    assert isinstance(markers, TokenIds)
     assert (text.ids, markers.ids) == ((5, 6), (900,))
     [*_, closing] = condition([5, 6], hidden, CONFIG, is_text_end=True)
     assert closing.ids == (901, 900)

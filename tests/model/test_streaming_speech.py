@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import DrawCodes, SpokenText, TextMarkers, Vocode
+from MiniCPMO45.engine.steps import DrawCodes, SpokenText, TokenIds, Vocode
 from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy, speech
@@ -20,11 +20,11 @@ ANSWER = " I think that it is a very good day to go for a long walk and then rea
 
 def conditions(talk: ScriptedTurns) -> list[DrawCodes]:
     calls = talk.executor.of_kind(DrawCodes)
-    return [call for call in calls if any(isinstance(p, TextMarkers) for p in call.pieces)]
+    return [call for call in calls if any(isinstance(p, TokenIds) for p in call.pieces)]
 
 
 def markers(call: DrawCodes) -> tuple[int, ...]:
-    return tuple(i for piece in call.pieces if isinstance(piece, TextMarkers) for i in piece.ids)
+    return tuple(i for piece in call.pieces if isinstance(piece, TokenIds) for i in piece.ids)
 
 
 def say(talk: ScriptedTurns, n_tokens: int, **changes: Any) -> list[int]:

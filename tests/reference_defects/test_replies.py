@@ -10,7 +10,7 @@ import torch
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import ReplyPolicy, draw
-from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TextMarkers
+from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TokenIds
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.token2wav.vocoder import HOP_CODES, WINDOW_CODES, cut_whole_reply
@@ -78,7 +78,7 @@ def test_d11_full_width_marks_have_ids_of_their_own(toy: Toy) -> None:
         logits = torch.zeros(len(toy.tokenizer))
         logits[mark] = 9.0
         assert mark not in rule
-        assert policy.next_streamed(logits, [], asked, generator) != mark
+        assert policy.next_token(logits, [], asked, generator) != mark
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SPOKEN])
@@ -103,7 +103,7 @@ def test_d13_the_token_limit_loses_nothing(toy: Toy, limit: int) -> None:
     assert list(result.ids) == [token for group in groups(talk) for token in group] == ids[:limit]
     assert len(rule) == drawn - 1 and drawn > limit
     last = talk.executor.of_kind(DrawCodes)[-1]
-    markers = [len(piece.ids) for piece in last.pieces if isinstance(piece, TextMarkers)]
+    markers = [len(piece.ids) for piece in last.pieces if isinstance(piece, TokenIds)]
     assert not markers or markers == [2], "the end of the text is marked"
 
 
@@ -115,7 +115,7 @@ def test_d14_the_callers_temperature_counts(toy: Toy) -> None:
     rule = {draw(logits / GenerationSettings().temperature, generator) for _ in range(40)}
     cold = GenerationSettings(temperature=0.01, generate_audio=False)
     policy = ReplyPolicy(toy.tokenizer.special, CPU)
-    ours = {policy.next_streamed(logits, [], cold, generator) for _ in range(40)}
+    ours = {policy.next_token(logits, [], cold, generator) for _ in range(40)}
     assert (ours, rule) == ({first}, {first, second})
 
 

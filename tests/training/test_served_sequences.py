@@ -58,10 +58,7 @@ class ScriptedReplies(ReplyPolicy):
         super().__init__(tokens, CPU)
         self.script = script
 
-    def next_streamed(self, logits: Tensor, *_: Any) -> int:
-        return self.script(logits)
-
-    def next_one_shot(self, logits: Tensor, *_: Any) -> int:
+    def next_token(self, logits: Tensor, *_: Any, **__: Any) -> int:
         return self.script(logits)
 
 

@@ -80,7 +80,7 @@ def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> N
         for kv, window in talks:
             kv.reserve(kv.length + UNIT)  # never refused
             kv.advance(UNIT)
-            window.units.append(Unit(0, UNIT, ()))
+            window.units.append(Unit(UNIT, ()))
             if count := units_to_drop(window, window_now(kv, WindowSettings())):
                 kv.drop(PROMPT, PROMPT + count * UNIT)
                 del window.units[:count]

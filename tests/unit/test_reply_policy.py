@@ -49,12 +49,13 @@ class Chooser:
     def __call__(
         self, chosen: dict[int, float], settings: GenerationSettings, said: tuple[int, ...] = ()
     ) -> int:
-        return self.policy.next_streamed(self.row(chosen), said, settings, self.generator)
+        return self.policy.next_token(self.row(chosen), said, settings, self.generator)
 
     def one_shot(
         self, chosen: dict[int, float], settings: GenerationSettings, said: tuple[int, ...] = ()
     ) -> int:
-        return self.policy.next_one_shot(self.row(chosen), said, settings, self.generator)
+        given = self.row(chosen), said, settings, self.generator
+        return self.policy.next_token(*given, is_one_shot=True)
 
 
 @pytest.fixture

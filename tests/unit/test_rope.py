@@ -47,10 +47,7 @@ def test_rotation_turns_each_pair_of_halves_by_position_times_frequency() -> Non
     angles = position * inverse_frequencies(HEAD_DIM, THETA)
     first, second = bare[0, 0].chunk(2)
     turned = torch.cat(
-        (
-            first * angles.cos() - second * angles.sin(),
-            second * angles.cos() + first * angles.sin(),
-        )
+        (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
     )
     torch.testing.assert_close(_keys_at(_rope(), bare, position)[0, 0], turned)
 

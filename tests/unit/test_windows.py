@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ class Conversation:
             suffix_ids=SUFFIX,
             marker_ids=MARKER,
         )
-        self.units: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.units: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.dropped_text: tuple[int, ...] = ()
 
     def add_unit(self, length: int, n_spoken: int) -> None:
@@ -60,22 +61,23 @@ class Conversation:
         number = len(self.units) + 1
         labels = tuple(FIRST_UNIT_LABEL * number + i for i in range(length))
         spoken = labels[:n_spoken]
-        self.units[number - 1] = (labels, spoken)
-        before = [unit.index for unit in self.window.units] + [number - 1]
+        self.units.append((labels, spoken))
         _feed(self.executor, self.kv, labels)
         self.window.add_unit(length, spoken)
+        before = list(self.window.units)
         run_alone(maintain_units(self.kv, self.window, self.limits), self.executor)
-        after = [unit.index for unit in self.window.units]
-        gone = before[: len(before) - len(after)]
-        assert before == gone + after, "only the oldest units leave"
-        for index in gone:
-            self.dropped_text += self.units[index][1]
+        after = self.window.units
+        newest = before[len(before) - len(after) :]
+        assert all(map(operator.is_, newest, after)), "only the oldest units leave"
+        for _, text in self.units[number - len(before) : number - len(after)]:
+            self.dropped_text += text
 
     def check(self) -> None:
         window, kv = self.window, self.kv
         assert window.tokens == kv.length
         carried = MARKER + window.carried_ids if window.carried_ids else ()
-        kept = [label for unit in window.units for label in self.units[unit.index][0]]
+        held = self.units[len(self.units) - len(window.units) :]
+        kept = [label for labels, _ in held for label in labels]
         assert cached_labels(kv) == [*PREFIX, *carried, *SUFFIX, *kept]
         assert window.preserved == len(PREFIX) + len(carried) + len(SUFFIX)
         _assert_dense(kv)
@@ -104,7 +106,7 @@ def test_basic_window(units: list[tuple[int, int]], low: int, above: int) -> Non
             assert talk.kv.length == length, "dropped below the high mark"
         else:
             assert talk.kv.length <= low or not talk.window.units
-            oldest_dropped = talk.units[talk.window.next_unit - len(talk.window.units) - 1]
+            oldest_dropped = talk.units[-len(talk.window.units) - 1]
             assert talk.kv.length + len(oldest_dropped[0]) > low, "dropped more than needed"
 
 
@@ -119,7 +121,7 @@ def test_context_window(units: list[tuple[int, int]], max_units: int, max_carrie
     for unit in units:
         talk.add_unit(*unit)
         talk.check()
-        assert len(talk.window.units) == min(talk.window.next_unit, max_units)
+        assert len(talk.window.units) == min(len(talk.units), max_units)
         said = talk.dropped_text
         assert talk.window.carried_ids == said[max(0, len(said) - max_carried) :]
 
@@ -176,7 +178,7 @@ def test_a_clone_goes_its_own_way() -> None:
     copy = window.clone()
     copy.add_unit(5, ())
     copy.rounds.append(Round(1, "user", 2))
-    assert (len(window.units), len(window.rounds), window.next_unit) == (1, 1, 1)
+    assert (len(window.units), len(window.rounds)) == (1, 1)
 
 
 # A chat: (role, tokens, begins a new round) per message.

@@ -6,9 +6,8 @@ Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from MiniCPMO45.engine.policies import draw_uniforms
 from MiniCPMO45.kernels import code_choice, unit_choice
 from MiniCPMO45.kernels.code_choice import CODE_FORMAT, PENALTY_WINDOW, CodeWords
 from MiniCPMO45.kernels.unit_choice import UNIT_FORMAT, UnitWords
-from tests.unit.device.test_kernels import on_both
+from tests.unit.device.test_kernels import on_both, with_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -52,22 +51,6 @@ CODE_ROWS: dict[str, dict[str, Any]] = {
     "may not end": {"least": 4},
     "heard much": {"n_recent": 16},
 }
-
-
-def by_kernel(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    return _run(True, run, *arguments)
-
-
-def plainly(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    return _run(False, run, *arguments)
-
-
-def _run(is_kernel: bool, run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    with (
-        patch.object(unit_choice, "runs_kernels", lambda _: is_kernel),
-        patch.object(code_choice, "runs_kernels", lambda _: is_kernel),
-    ):
-        return run(*arguments)
 
 
 def _text_words(seed: int) -> Tensor:
@@ -120,8 +103,8 @@ def test_tokens_equal_the_plain_version(seed: int, device: str, dtype: torch.dty
     is_forbidden[CHUNK_EOS] = True
     inputs = (_text_words(seed), is_forbidden, logits.to(dtype))
     on_device = [each.to(device) for each in inputs]
-    found = by_kernel(unit_choice.choose_tokens, *on_device).tolist()
-    assert found == plainly(unit_choice.choose_tokens, *on_device).tolist()
+    found = with_kernels(unit_choice.choose_tokens, *on_device).tolist()
+    assert found == unit_choice.choose_tokens(*on_device).tolist()
     by_name = dict(zip(TEXT_ROWS, found, strict=True))
     assert by_name["ends"] == CHUNK_EOS
     assert by_name["listens by rank"] in (LISTEN, CHUNK_EOS)
@@ -144,8 +127,8 @@ def test_tied_logits_are_all_chosen_among(first: int, device: str, dtype: torch.
     logits[:, ties] = 30.0
     is_forbidden = torch.zeros(VOCABULARY, dtype=torch.bool)
     on_device = [each.to(device) for each in (words, is_forbidden, logits)]
-    assert by_kernel(unit_choice.choose_tokens, *on_device).tolist() == ties[drawn].tolist()
-    assert plainly(unit_choice.choose_tokens, *on_device).tolist() == ties[drawn].tolist()
+    assert with_kernels(unit_choice.choose_tokens, *on_device).tolist() == ties[drawn].tolist()
+    assert unit_choice.choose_tokens(*on_device).tolist() == ties[drawn].tolist()
 
 
 @on_both
@@ -158,13 +141,13 @@ def test_logits_that_are_not_numbers_are_marked(device: str, dtype: torch.dtype)
         torch.full((len(rows), VOCABULARY), torch.nan, dtype=dtype),
     ]
     on_device = [each.to(device) for each in inputs]
-    for run in (by_kernel, plainly):
-        chosen = run(unit_choice.choose_tokens, *on_device)
+    choose = unit_choice.choose_tokens
+    for chosen in (with_kernels(choose, *on_device), choose(*on_device)):
         assert chosen.eq(unit_choice.NO_TOKEN).all()
     codes = torch.full((len(CODE_ROWS), N_CODES), torch.nan, device=device)
-    for run in (by_kernel, plainly):
+    for run in (partial(with_kernels, code_choice.choose_codes), code_choice.choose_codes):
         drawn = torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64, device=device)
-        found = run(code_choice.choose_codes, _code_words(0).to(device), drawn, codes)
+        found = run(_code_words(0).to(device), drawn, codes)
         assert ((found >= 0) & (found < N_CODES)).all()
         assert drawn[:, 0].eq(code_choice.NO_CODE).all()
 
@@ -180,8 +163,8 @@ def test_runs_of_codes_equal_the_plain_version(seed: int, device: str, dtype: to
         logits = torch.randn(len(CODE_ROWS), N_CODES, generator=generator) * 2
         logits[:, EOS] = 5.0
         logits = logits.to(dtype).float().to(device)
-        found = by_kernel(code_choice.choose_codes, *ours, logits)
-        assert found.tolist() == plainly(code_choice.choose_codes, *theirs, logits).tolist()
+        found = with_kernels(code_choice.choose_codes, *ours, logits)
+        assert found.tolist() == code_choice.choose_codes(*theirs, logits).tolist()
         assert torch.equal(ours[0], theirs[0])
         assert torch.equal(ours[1], theirs[1])
     by_name = dict(zip(CODE_ROWS, ours[1].tolist(), strict=True))

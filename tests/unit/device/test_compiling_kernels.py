@@ -44,7 +44,7 @@ KINDS = ("packed", "bf16", "i8", "fp8e4nv")
 for card, capability in enumerate((80, 90, 120)):
     for number, kind in enumerate(KINDS if capability > 80 else KINDS[:3]):
         adds = (card + number) % 2 == 1
-        parts = dict(HAS_GATE=not adds, HAS_RESIDUAL=adds, HAS_NORM=not adds)
+        gate = dict(HAS_GATE=not adds)
         types = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
         if kind == "packed":
             one_row = quantised.multiply_packed_row
@@ -55,15 +55,14 @@ for card, capability in enumerate((80, 90, 120)):
             one_row, some_rows = row_products._multiply_row, row_products._multiply_rows
             scales = dict(scales="*fp32") if kind != "bf16" else {}
             both = kind == "fp8e4nv"  # operands, each row with its scale
-            sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512, HAS_SCALES=bool(scales))
-            sizes |= dict(HAS_ROW_SCALES=both)
+            sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512)
             types |= dict(weight="*" + kind) | scales
             types |= dict(x="*" + kind, row_scales="*fp32") if both else {}
         if kind != "fp8e4nv":
-            compile_for(capability, one_row, types, sizes | ROW | parts)
-        compile_for(capability, some_rows, types, sizes | SOME | parts)
+            compile_for(capability, one_row, types, sizes | ROW | gate)
+        compile_for(capability, some_rows, types, sizes | SOME | gate)
 
-SCALING = dict(K=4096, BLOCK=4096, HAS_NORM=True, HAS_SCALES=True, OVERLAPS=False)
+SCALING = dict(K=4096, BLOCK=4096, OVERLAPS=False)
 for capability in (89, 90, 120):
     types = dict(x="*bf16", weight="*bf16", out="*fp8e4nv", scales="*fp32", eps="fp32")
     compile_for(capability, products._normalise_row, types, SCALING)
@@ -87,10 +86,9 @@ SPEECH = dict(H=12, KVH=12, D=64, WIDE=64, HALF=32, HEADS=4, LINES=16)
 
 for card, capability in enumerate((80, 90, 120)):
     for number, (sizes, coded) in enumerate(((LANGUAGE, False), (LANGUAGE, True), (SPEECH, False))):
-        normed = sizes is LANGUAGE
         types = TYPES | dict(kv_layer="*i8" if coded else "*bf16")
-        types |= dict(q_norm="*bf16", k_norm="*bf16") if normed else {}
-        rest = dict(HAS_NORM=normed, IS_CODED=coded, PAGE=64, OVERLAPS=capability >= 90)
+        types |= dict(q_norm="*bf16", k_norm="*bf16") if sizes is LANGUAGE else {}
+        rest = dict(IS_CODED=coded, PAGE=64, OVERLAPS=capability >= 90)
         constants = sizes | rest | dict(SPLITS=SPLITS[(card + number) % 2], EARLY_PAGES=2)
         for kernel in ALL if constants["SPLITS"] == 1 else (*ALL, kernels.combine_splits):
             compile_for(capability, kernel, types, constants)
@@ -134,11 +132,10 @@ for capability, kib in SHARED_KIB.items():
         types = TYPES | dict(weight="*" + kind) | (dict(scales="*fp32") if item == 1 else {})
         types |= dict(x="*" + kind, row_scales="*fp32") if row_item == 1 else {}
         sizes = dict(K=4096, BLOCK_M=plan.most_rows, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k)
-        sizes |= dict(EARLY_K=512, OVERLAPS=False, HAS_GATE=gate, HAS_RESIDUAL=False)
-        parts = dict(HAS_ROW_SCALES=row_item == 1, HAS_SCALES=item == 1)
+        sizes |= dict(EARLY_K=512, OVERLAPS=False, HAS_GATE=gate)
         options = dict(num_warps=plan.warps, num_stages=stages)
         compiled = compile_for(
-            capability, row_products._multiply_rows, types, sizes | parts, **options
+            capability, row_products._multiply_rows, types, sizes, **options
         )
         check(f"a product of {kind}", capability, compiled, stages)
     stages = stages_within(bytes_, STAGES.stages, 2 * 64 * 128 * 2, 2 * 64 * 128 * 2)

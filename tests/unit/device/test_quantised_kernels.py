@@ -17,11 +17,7 @@ from MiniCPMO45.kernels.product_plans import (
     FewRowsPlan,
     OneRowPlan,
 )
-from MiniCPMO45.kernels.products import (
-    multiply,
-    normalise,
-    scale_rows,
-)
+from MiniCPMO45.kernels.products import multiply, normalise, scale_rows
 from MiniCPMO45.kernels.quantised import (
     GROUP,
     QuantisedWeight,
@@ -31,7 +27,7 @@ from MiniCPMO45.kernels.quantised import (
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from MiniCPMO45.kernels.row_products import multiply_by_plan
 from tests.unit.device.test_kernels import EPS, FLOAT32, assert_near, on_both, with_kernels
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
@@ -107,8 +103,7 @@ class TestKernels:
     def test_unpacking(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
         weight = at(device, drawn(scheme))
         plain = unpacked(weight, dtype)
-        with patch.object(quantised, "runs_kernels", lambda _: True):
-            assert torch.equal(unpacked(weight, dtype), plain)
+        assert torch.equal(with_kernels(unpacked, weight, dtype), plain)
 
     @pytest.mark.parametrize("inputs", [INPUTS, 192], ids=["groups", "one group"])
     def test_one_row(self, device: str, dtype: torch.dtype, scheme: Scheme, inputs: int) -> None:
@@ -121,11 +116,11 @@ class TestKernels:
         weight = at(device, drawn(scheme, inputs=inputs))
         pair = at(device, drawn(scheme, 2 * COLUMNS, inputs))
         plan = OneRowPlan(4, 128, 2)
-        found = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
+        found = multiply_by_plan(plan, x, weight, norm, EPS)
         assert_near(found, multiply(x, weight, norm, EPS), limit)
-        found = multiply_row(x, None, EPS, weight, residual, is_gated=False, plan=plan)
+        found = multiply_by_plan(plan, x, weight, residual=residual)
         assert_near(found, multiply(x, weight, residual=residual), limit)
-        found = multiply_row(x, norm, EPS, pair, None, is_gated=True, plan=plan)
+        found = multiply_by_plan(plan, x, pair, norm, EPS, is_gated=True)
         assert_near(found, wide_swiglu(x, norm, pair), limit)
 
     def test_some_rows(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
@@ -136,13 +131,10 @@ class TestKernels:
         plan, rows, scales = FewRowsPlan(16, GROUP, 4, 3), x, None
         if scheme is Scheme.FP8:
             rows, scales = scale_rows(x, None, EPS)
-        found = multiply_rows(
-            rows, weight, residual, is_gated=False, plan=plan, row_scales=scales, dtype=dtype
-        )
+        product = partial(multiply_by_plan, plan, rows, row_scales=scales, dtype=dtype)
+        found = product(weight, residual=residual)
         assert_near(found, multiply(x, weight, residual=residual))
-        found = multiply_rows(
-            rows, pair, None, is_gated=True, plan=plan, row_scales=scales, dtype=dtype
-        )
+        found = product(pair, is_gated=True)
         assert_near(found, wide_swiglu(x, None, pair))
 
 
@@ -158,10 +150,8 @@ def wide_swiglu(x: Tensor, norm: Tensor | None, weight: QuantisedWeight) -> Tens
     return (torch.nn.functional.silu(gate) * up).to(x.dtype)
 
 
-def scaled(
-    x: Tensor, norm: Tensor | None, eps: float = EPS, *, by_kernel: bool
-) -> tuple[Tensor, Tensor]:
-    with patch.object(products, "runs_kernels", lambda _: by_kernel):
+def scaled_plainly(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    with patch.object(products, "runs_kernels", lambda _: False):
         return scale_rows(x, norm, eps)
 
 
@@ -169,11 +159,7 @@ def scaled(
 @each_scheme
 @pytest.mark.parametrize("rows", [1, 7, 33])
 def test_chosen_plans_fit_a_decoder(
-    device: str,
-    dtype: torch.dtype,
-    scheme: Scheme,
-    rows: int,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, scheme: Scheme, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, norm = (
         torch.randn(rows, INPUTS, device=device).to(dtype),
@@ -181,7 +167,7 @@ def test_chosen_plans_fit_a_decoder(
     )
     weight = at(device, drawn(scheme))
     if device == "cpu":  # Triton's interpreter does not round to e4m3 as a card does
-        monkeypatch.setattr(products, "scale_rows", partial(scaled, by_kernel=False))
+        monkeypatch.setattr(products, "scale_rows", scaled_plainly)
     limit = E4M3_FLOAT32 if scheme is Scheme.FP8 else FLOAT32
     found = with_kernels(multiply, x, weight, norm, EPS)
     assert_near(found, multiply(x, weight, norm, EPS), limit)
@@ -211,22 +197,20 @@ class TestScaledRows:
         sizes = torch.logspace(-6, 4, 7).to(device, dtype)
         x = torch.randn(7, 300, device=device).to(dtype) * sizes[:, None]
         x[3] = 0
-        wanted = scaled(x, None, by_kernel=False)
-        found = scaled(x, None, by_kernel=True)
+        wanted, found = scale_rows(x, None, EPS), with_kernels(scale_rows, x, None, EPS)
         assert torch.equal(found[1], wanted[1])
         assert_same_e4m3(found[0], wanted[0])
 
     def test_a_row_is_rounded_after_its_norm(self, device: str, dtype: torch.dtype) -> None:
         x, norm = (torch.randn(*size, device=device).to(dtype) for size in ((5, 300), (300,)))
-        values, scales = scaled(x, norm, by_kernel=True)
-        normed = with_kernels(products.rms_norm, x, norm, EPS)
-        wanted = scaled(normed, None, by_kernel=False)
+        values, scales = with_kernels(scale_rows, x, norm, EPS)
+        wanted = scale_rows(with_kernels(products.rms_norm, x, norm, EPS), None, EPS)
         torch.testing.assert_close(scales, wanted[1])
         assert_same_e4m3(values, wanted[0])
 
     def test_a_row_does_not_depend_on_the_other_rows(self, device: str, dtype: torch.dtype) -> None:
         x = torch.randn(4, 300, device=device).to(dtype)
-        alone, together = (scaled(rows, None, by_kernel=True) for rows in (x[2:3], x))
+        alone, together = (with_kernels(scale_rows, rows, None, EPS) for rows in (x[2:3], x))
         assert torch.equal(alone[0].float(), together[0][2:3].float())
         assert torch.equal(alone[1], together[1][2:3])
 

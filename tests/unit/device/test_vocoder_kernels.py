@@ -13,16 +13,11 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from MiniCPMO45.kernels import convolutions, stream_memory, stream_norms, wave_transforms
-from MiniCPMO45.kernels.convolutions import (
-    Convolution,
-    Upsampling,
-    branch,
-    convolve,
-    upsample,
-)
+from MiniCPMO45.kernels import stream_memory, stream_norms, wave_transforms
+from MiniCPMO45.kernels.convolutions import Convolution, Upsampling, branch, convolve, upsample
 from MiniCPMO45.kernels.stream_memory import DROPPED, StreamCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
+from tests.unit.device.test_kernels import with_kernels
 
 STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
 TAILS = 40
@@ -43,15 +38,11 @@ def assert_near(answer: Tensor, wanted: Tensor) -> None:
     torch.testing.assert_close(answer, wanted, atol=5 * limit, rtol=limit)
 
 
-@torch.no_grad()
-def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
-    """Return the results of the kernel and of the plain version."""
-    answers = []
-    for is_kernel in (True, False):
-        for module in (convolutions, stream_memory, stream_norms, wave_transforms):
-            monkeypatch.setattr(module, "runs_kernels", lambda x, chosen=is_kernel: chosen)
-        answers.append(work())
-    return answers[0], answers[1]
+def both(work: Callable[[], T]) -> tuple[T, T]:
+    """Return the results of the kernel and of the plain version, for which gradients are on."""
+    with torch.no_grad():
+        ours = with_kernels(work)
+    return ours, work()
 
 
 @dataclass
@@ -96,29 +87,21 @@ LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1,
 @DTYPES
 @LAYOUTS
 def test_attention_covers_the_cache_and_the_chunk(
-    device: str,
-    dtype: torch.dtype,
-    group: int,
-    has_bias: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, group: int, has_bias: bool
 ) -> None:
     stage = scene(device, dtype, group=group)
     rows = STREAMS * group
     qkv = torch.randn(rows, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     bias = torch.randn(HEADS, rows * FRAMES, HISTORY + 2 * FRAMES - 1).to(device, dtype)
     given = (qkv, bias if has_bias else None, stage.cache, 1)
-    assert_near(*both(monkeypatch, lambda: stream_memory.attend(*given)))
+    assert_near(*both(lambda: stream_memory.attend(*given)))
 
 
 @DEVICES
 @DTYPES
 @LAYOUTS
 def test_new_entries_are_written_to_the_table_s_targets(
-    device: str,
-    dtype: torch.dtype,
-    group: int,
-    has_bias: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, group: int, has_bias: bool
 ) -> None:
     def store() -> list[Tensor]:
         stage = scene(device, dtype, group=group)
@@ -128,12 +111,12 @@ def test_new_entries_are_written_to_the_table_s_targets(
         assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
         return stage.memory
 
-    stored = both(monkeypatch, store)
+    stored = both(store)
     assert all(torch.equal(a, b) for a, b in zip(*stored, strict=True))
 
 
 @DEVICES
-def test_tails_are_loaded_and_stored(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tails_are_loaded_and_stored(device: str) -> None:
     def load_and_store() -> Tensor:
         stage = scene(device, torch.float32, group=1)
         tails = stream_memory.load_tails(stage.table, TAILS)
@@ -142,7 +125,7 @@ def test_tails_are_loaded_and_stored(device: str, monkeypatch: pytest.MonkeyPatc
         assert torch.equal(torch.stack(stage.tails), tails + 1)
         return tails
 
-    assert torch.equal(*both(monkeypatch, load_and_store))
+    assert torch.equal(*both(load_and_store))
 
 
 @DEVICES
@@ -153,7 +136,6 @@ def test_the_gated_norm(
     dtype: torch.dtype,
     has_change: bool,
     has_gate: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.manual_seed(1)
     x = torch.randn(STREAMS, FRAMES, CHANNELS, device=device)
@@ -166,7 +148,7 @@ def test_the_gated_norm(
         y = stream_norms.gated_norm(total, change, chosen, (scale, shift), 1e-6, dtype)
         return y, total
 
-    for ours, theirs in zip(*both(monkeypatch, work), strict=True):
+    for ours, theirs in zip(*both(work), strict=True):
         assert_near(ours, theirs)
 
 
@@ -174,7 +156,7 @@ def test_the_gated_norm(
 @DTYPES
 @pytest.mark.parametrize("has_mish", [False, True])
 def test_norms_in_front_of_causal_convolutions(
-    device: str, dtype: torch.dtype, has_mish: bool, monkeypatch: pytest.MonkeyPatch
+    device: str, dtype: torch.dtype, has_mish: bool
 ) -> None:
     stage = scene(device, dtype, group=2)
     x = torch.randn(2 * STREAMS, FRAMES, CHANNELS, device=device)
@@ -192,15 +174,13 @@ def test_norms_in_front_of_causal_convolutions(
             y = stream_norms.gated_norm(total, change, gate, affine, 1e-6, dtype, taps)
         return y, total, new
 
-    for ours, theirs in zip(*both(monkeypatch, work), strict=True):
+    for ours, theirs in zip(*both(work), strict=True):
         assert_near(ours, theirs)
 
 
 @DEVICES
 @DTYPES
-def test_heads_are_normalised_in_place(
-    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_are_normalised_in_place(device: str, dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     qkv = torch.randn(STREAMS, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     weights = torch.randn(2, 2, WIDTH, device=device)
@@ -210,7 +190,7 @@ def test_heads_are_normalised_in_place(
         assert stream_norms.norm_heads(given, weights, 1e-5, HEADS) is given
         return given
 
-    ours, theirs = both(monkeypatch, work)
+    ours, theirs = both(work)
     assert_near(ours, theirs)
     assert torch.equal(ours[:, :, 2 * HEADS * WIDTH :], qkv[:, :, 2 * HEADS * WIDTH :])
 
@@ -227,7 +207,6 @@ def test_convolutions(
     taps: int,
     dilation: int,
     kind: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kind != "sum" and n_out % 16:
         pytest.skip("an activation belongs to a whole block of outputs")
@@ -237,13 +216,8 @@ def test_convolutions(
     x = torch.randn(2, 37, n_in, device=device)
     others = tuple(torch.randn(3, 2, 37, n_out, device=device))
     lengths = torch.tensor([[37, 0], [20, 0]], device=device)[:, 0]
-    activation = {
-        "sum": None,
-        "snake": torch.rand(n_out, device=device) + 0.1,
-        "leaky": 0.1,
-    }[kind]
+    activation = {"sum": None, "snake": torch.rand(n_out, device=device) + 0.1, "leaky": 0.1}[kind]
     answers = both(
-        monkeypatch,
         lambda: convolve(
             x,
             layer,
@@ -260,75 +234,63 @@ def test_convolutions(
 
 @DEVICES
 @pytest.mark.parametrize("rate, kernel", [(8, 16), (5, 11), (3, 7)])
-def test_an_upsampling_convolution_is_a_wide_one(
-    device: str, rate: int, kernel: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upsampling_convolution_is_a_wide_one(device: str, rate: int, kernel: int) -> None:
     torch.manual_seed(4)
     layer = Upsampling(32, 16, kernel, rate).to(device)
     layer.pack(torch.float32)
     x, lengths = torch.randn(2, 9, 32, device=device), torch.tensor([9, 9], device=device)
-    assert_near(*both(monkeypatch, lambda: upsample(x, layer, lengths)))
+    assert_near(*both(lambda: upsample(x, layer, lengths)))
 
 
 @DEVICES
 @DTYPES
 @pytest.mark.parametrize("missing", [None, 0, 1])
-def test_branches_of_a_signal(
-    device: str, dtype: torch.dtype, missing: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_branches_of_a_signal(device: str, dtype: torch.dtype, missing: int | None) -> None:
     torch.manual_seed(5)
     x = torch.randn(2, 37, 16, device=device)
     up = None if missing is None else torch.randn(2, 37 - missing, 16, device=device)
     alphas = torch.rand(3, 16, device=device) + 0.1
     lengths = torch.tensor([37, 20], device=device)
-    ours, theirs = both(monkeypatch, lambda: branch(x.clone(), up, alphas, lengths, dtype))
+    ours, theirs = both(lambda: branch(x.clone(), up, alphas, lengths, dtype))
     assert_near(ours[0], theirs[0])
     for each, other in zip(ours[1], theirs[1], strict=True):
         assert_near(each, other)
 
 
 @DEVICES
-def test_the_snake_of_large_arguments(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snake_of_large_arguments(device: str) -> None:
     x = torch.linspace(-300, 300, 16 * 64, device=device).view(1, 64, 16)
     alphas, lengths = torch.ones(1, 16, device=device), torch.tensor([64], device=device)
-    (_, [ours]), (_, [theirs]) = both(
-        monkeypatch, lambda: branch(x, None, alphas, lengths, torch.float32)
-    )
+    (_, [ours]), (_, [theirs]) = both(lambda: branch(x, None, alphas, lengths, torch.float32))
     torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0.0)  # one rounding of 300
 
 
 @DEVICES
-def test_the_excitation(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_excitation(device: str) -> None:
     torch.manual_seed(6)
     linear = nn.Linear(9, 1).to(device)
     f0 = torch.rand(2, 6, device=device) * 300
     f0[0, 2] = 3.0  # unvoiced
     noise = torch.randn(2, 6 * 480, 9, device=device)
-    ours, theirs = both(
-        monkeypatch, lambda: wave_transforms.excite(f0, noise, linear, HiFTConfig())
-    )
+    ours, theirs = both(lambda: wave_transforms.excite(f0, noise, linear, HiFTConfig()))
     torch.testing.assert_close(ours, theirs, atol=5e-4, rtol=0.0)  # phases of thousands of turns
 
 
 @DEVICES
-def test_magnitudes_and_phases(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_magnitudes_and_phases(device: str) -> None:
     torch.manual_seed(7)
     x, lengths = torch.randn(2, 50, 32, device=device), torch.tensor([50, 21], device=device)
     x[0, 0, 0] = 9.0  # beyond the largest magnitude
-    assert_near(*both(monkeypatch, lambda: wave_transforms.polar(x, lengths, 9)))
+    assert_near(*both(lambda: wave_transforms.polar(x, lengths, 9)))
 
 
 @DEVICES
-def test_pieces_overlap_as_in_an_inverse_transform(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_overlap_as_in_an_inverse_transform(device: str) -> None:
     torch.manual_seed(8)
     pieces = torch.randn(2, 50, 16, device=device)
     lengths = torch.tensor([50, 21], device=device)
     pieces[1, 21:] = 0.0
     window = torch.hann_window(16, device=device).square()
-    ours, theirs = both(
-        monkeypatch, lambda: wave_transforms.overlap_add(pieces, lengths, window, 4)
-    )
+    ours, theirs = both(lambda: wave_transforms.overlap_add(pieces, lengths, window, 4))
     assert_near(ours[0], theirs[0])
     assert_near(ours[1, :80], theirs[1, :80])

@@ -21,11 +21,8 @@ from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
-from gateway_modules.queue.worker_client import (
-    HTTP_CONNECTIONS,
-    OPEN_TIMEOUT_S,
-)
-from gateway_modules.queue.worker_pool import TICKET_BYTES
+from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S
+from gateway_modules.queue.worker_connection import TICKET_BYTES, Ticket
 from gateway_modules.web.responses import ClosingResponse, error_answer
 from gateway_modules.web.security import AccessPolicy
 from settings.workers import WorkerPlace, worker_place
@@ -52,6 +49,9 @@ class TicketHeld(OfTicket):
     request_type: RequestType
     session_id: Name | None = None
     owner: str = ""
+
+    def ticket(self) -> Ticket:
+        return Ticket(**self.model_dump(exclude={"type", "is_return", "worker"}))
 
 
 class Enter(TicketHeld):

@@ -7,6 +7,7 @@ Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ MISSES_TO_OFFLINE = 3
 LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 
 
 def utc_now() -> datetime:
@@ -35,18 +37,18 @@ def utc_now() -> datetime:
 class Ticket:
     """A request, from entering the queue to releasing its slot at the end of its `with` block.
 
-    Created, moved and ended by its pool only.
+    Moved and ended by its pool only.
     """
 
-    ticket_id: str  # "q_" and 12 hexadecimal digits
     request_type: RequestType
-    session_id: str | None
-    enqueued_at: datetime
-    leave: Callable[[Ticket], None]  # leaves the queue or releases the slot; idempotent
+    session_id: str | None = None
     history_hash: str = ""  # of the history it continues; "" if none
     client: str | None = None  # whose queue quota it uses, if any
     owner: str = ""  # hash of the client's session secret; "" if it has none
     order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
+    ticket_id: str = field(default_factory=lambda: f"q_{secrets.token_hex(TICKET_BYTES)}")
+    enqueued_at: datetime = LONG_AGO
+    leave: Callable[[Ticket], None] = field(init=False)  # of its pool
     position: int = 0  # 1 is next; 0 means assigned, refused or not known yet
     estimated_wait_s: float = 0.0
     assigned: WorkerConnection | None = None  # None while waiting or refused

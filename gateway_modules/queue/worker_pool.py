@@ -35,17 +35,12 @@ from gateway_modules.queue.worker_connection import (
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
-TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 TICKET_LIFE_S: Final = 60  # since it was issued; as long as a session waits for its client
 KEY_BYTES: Final = 32
 TICKET_FILE: Final = "ticket_secret"  # exists while valid tickets may be outstanding
 SIGNATURE_BYTES: Final = 16
 MICROSECONDS: Final = 1_000_000
 REFRESH_S: Final = 0.25  # between two refreshes of estimates
-
-
-def new_ticket_id() -> str:
-    return f"q_{secrets.token_hex(TICKET_BYTES)}"
 
 
 class ReturnTickets:
@@ -151,46 +146,26 @@ class TicketSource(ABC):
     def _occupy(self, ticket: Ticket) -> None:
         """Give a new ticket the slot that its session has."""
 
-    def enqueue(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        owner: str = "",
-        order: int | None = None,
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
+    def enqueue(self, ticket: Ticket) -> Ticket:
+        """Queue a new ticket; its block, or `leave`, releases the position or the slot.
 
-        `request_type` may be an older name; `order` is a position to return to: its worker was
-        lost, or its client reconnected. For the others see `Ticket`.
+        Its `order`, if any, is a position to return to: its worker was lost, or its client
+        reconnected.
 
         Raises:
             QueueFullError: No worker is free and the queue, or the client's quota, is full.
             NoWorkerError: Intake is paused, or there is no connection to the queue.
             ShuttingDownError: The pool was stopped.
         """
-        if order is None or self.is_stopped:
-            self.check_intake(client)
-        name, kind, now = ticket_id or new_ticket_id(), RequestType(request_type), self._clock()
-        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client, owner)
-        ticket.order = order or 0
+        if not ticket.order or self.is_stopped:
+            self.check_intake(ticket.client)
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         self._enter(ticket)
         return ticket
 
-    def adopt(
-        self,
-        worker: WorkerConnection,
-        request_type: RequestType,
-        session_id: str | None,
-        owner: str = "",
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Return a ticket for a session that already occupies a worker; see `enqueue`."""
-        name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
+    def adopt(self, ticket: Ticket, worker: WorkerConnection) -> Ticket:
+        """Accept a new ticket of a session that already occupies a worker; see `enqueue`."""
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         ticket.end_wait(worker)
         self._occupy(ticket)
         return ticket

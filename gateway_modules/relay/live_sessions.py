@@ -177,8 +177,7 @@ class Door:
                 worker = self._pool.directory.at(message.worker)
                 # An unknown worker reports the session itself once it is known.
                 if worker is not None and ticket_id not in self.held:
-                    asked = message.request_type, message.session_id, message.owner
-                    self.held[ticket_id] = self._pool.adopt(worker, *asked, ticket_id)
+                    self.held[ticket_id] = self._pool.adopt(message.ticket(), worker)
             case wire.Leave(ticket_id=ticket_id):
                 if (left := self.held.pop(ticket_id, None)) is not None:
                     left.has_started |= message.has_started
@@ -191,21 +190,13 @@ class Door:
                     self._pool.directory.report_unreachable(worker)
 
     def _enter(self, message: wire.Enter) -> None:
-        ticket_id, order = message.ticket_id, message.order or None
+        ticket, ticket_id = message.ticket(), message.ticket_id
         if ticket_id in self.held:
             raise DoorLostError("A ticket was entered twice.")
-        if message.is_return and order and self._pool.tickets.is_spent(order):
-            order = None
+        if message.is_return and self._pool.tickets.is_spent(ticket.order):
+            ticket.order = 0
         try:
-            ticket = self._pool.enqueue(
-                message.request_type,
-                message.session_id,
-                message.history_hash,
-                client=message.client,
-                owner=message.owner,
-                order=order,
-                ticket_id=ticket_id,
-            )
+            self._pool.enqueue(ticket)
         except OmniError as error:
             self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return

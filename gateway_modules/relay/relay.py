@@ -170,23 +170,18 @@ class WorkerLink:
         """Return a ticket of the queue, or of the session that a worker retained."""
         request, pool = self._request, self._pool
         owner = hash_of(request.session_secret)
+        ticket = Ticket(request.request_type, request.session_id, owner=owner)
         if self.last_seq is not None:
             workers, keeps = list(pool.directory.workers.values()), pool.client.keeps
             answers = await asyncio.gather(*(keeps(worker, request.kept) for worker in workers))
             if any(answers):
-                worker = workers[answers.index(True)]
-                return pool.adopt(worker, request.request_type, request.session_id, owner)
+                return pool.adopt(ticket, workers[answers.index(True)])
             if self.last_seq > 0:
                 raise errors.SessionExpiredError()
             self.last_seq = None  # the session had not begun
-        return pool.enqueue(
-            request.request_type,
-            request.session_id,
-            request.history_hash,
-            client=request.client,
-            owner=owner,
-            order=request.order,
-        )
+        ticket.history_hash, ticket.client = request.history_hash, request.client
+        ticket.order = request.order or 0
+        return pool.enqueue(ticket)
 
     async def _has_resumed(self, worker: WorkerConnection) -> bool:
         """Wait for the client to resume; False once the worker no longer retains the session."""

@@ -140,7 +140,7 @@ async def replies(
     pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
     session_id, estimated_s = generate_session_id("chat"), 0.0
-    order: int | None = None  # of a ticket whose worker was lost
+    order = 0  # of a ticket whose worker was lost
 
     async def check(_: Ticket) -> None:
         if clock() - began_s >= patience_s and not pool.directory.has_live_worker():
@@ -148,11 +148,11 @@ async def replies(
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
-            drawn = pool.enqueue(CHAT, session_id, client=client, order=order)
-            ticket = stack.enter_context(drawn)
-            order = ticket.order
+            ticket = Ticket(CHAT, session_id, client=client, order=order)
+            stack.enter_context(pool.enqueue(ticket))
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
+            order = ticket.order  # at a door, its desk draws it
             assignment = Assignment(ticket, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")

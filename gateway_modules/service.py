@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -257,7 +257,7 @@ class View:
     """A caller's view of other conversations: `masks` replace ids, except its `own`."""
 
     masks: security.Masks | None
-    own: frozenset[str] = frozenset()
+    own: Collection[str] = ()
 
     def of(self, answer: security.Answer) -> security.Answer:
         return answer if self.masks is None else self.masks.masked(answer, self.own)
@@ -267,8 +267,10 @@ async def view_of(connection: HTTPConnection) -> View:
     gateway = gateway_of(connection)
     if gateway.access.is_admin(connection):
         return View(None)
-    secret = connection.headers.get(SESSION_SECRET_HEADER, "")
-    return View(gateway.masks, gateway.sessions.ids_of(secret))
+    secret = connection.headers.get(SESSION_SECRET_HEADER)
+    found = [] if secret is None else [one.request for one in gateway.sessions.all()]
+    owner = security.hash_of(secret or "")
+    return View(gateway.masks, {one.session_id or "" for one in found if one.owner == owner})
 
 
 ViewHere = Annotated[View, Depends(view_of)]

@@ -7,13 +7,11 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from pydantic import ValidationError
@@ -93,9 +91,6 @@ class LiveSessions:
 
     def all(self) -> list[Relay]:
         return list(self._relays.values())
-
-    def ids_of(self, session_secret: str) -> frozenset[str]:
-        return frozenset(one.session_id for one in self.all() if one.request.has(session_secret))
 
     async def wait_until_empty(self, limit_s: float) -> None:
         with suppress(TimeoutError):
@@ -279,45 +274,37 @@ class DoorSession:
 
     pool: WorkerPool
     door: Door
-    ticket: Ticket
-
-    @property
-    def session_id(self) -> str:
-        return self.ticket.session_id or ""
+    request: Ticket
 
     @property
     def worker_id(self) -> str | None:
-        return self.ticket.assigned.worker_id if self.ticket.assigned else None
-
-    @property
-    def request_type(self) -> RequestType:
-        return self.ticket.request_type
+        return self.request.assigned.worker_id if self.request.assigned else None
 
     @property
     def phase(self) -> QueueingPhase:
-        return QueueingPhase.RELAYING if self.ticket.assigned else QueueingPhase.WAITING
-
-    @property
-    def began_at(self) -> datetime:
-        return self.ticket.enqueued_at
+        return QueueingPhase.RELAYING if self.request.assigned else QueueingPhase.WAITING
 
     def is_of(self, kind: SocketKind) -> bool:
-        return self.request_type is kind.request_type(self.session_id)
+        return self.request.request_type is kind.request_type(self.request.session_id or "")
 
     def is_owned_by(self, shown_secret: str | None, _address: str) -> bool:
         """Whether a caller has the secret; a desk knows no addresses."""
-        return shown_secret is not None and self.ticket.owner == hash_of(shown_secret)
+        return shown_secret is not None and self.request.owner == hash_of(shown_secret)
 
     def end(self) -> None:
-        self.door.send(wire.SessionCommand(session_id=self.session_id, command="end"))
+        self._command("end")
 
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, as `Relay.request_stop` does."""
-        worker = self.ticket.assigned
-        if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
-            return await self.pool.client.stop(worker, "half_duplex", self.session_id)
-        self.door.send(wire.SessionCommand(session_id=self.session_id, command="stop"))
+        worker, request = self.request.assigned, self.request
+        if worker is not None and request.request_type is RequestType.HALF_DUPLEX_AUDIO:
+            return await self.pool.client.stop(worker, "half_duplex", request.session_id)
+        self._command("stop")
         return ActionResult(success=True, message="It was asked to stop.")
+
+    def _command(self, command: Literal["end", "stop"]) -> None:
+        session_id = self.request.session_id or ""
+        self.door.send(wire.SessionCommand(session_id=session_id, command=command))
 
 
 @dataclass(frozen=True)
@@ -330,11 +317,6 @@ class Doors:
     def all(self) -> list[DoorSession]:
         pool, doors = self.pool, self.doors.values()
         return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
-
-    def ids_of(self, session_secret: str) -> frozenset[str]:
-        owner, held = hash_of(session_secret), [door.held for door in self.doors.values()]
-        tickets = itertools.chain.from_iterable(one.values() for one in held)
-        return frozenset(one.session_id or "" for one in tickets if one.owner == owner)
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import Final, NamedTuple
 
@@ -38,7 +38,7 @@ from gateway_modules.web.client_socket import (
 )
 from gateway_modules.web.limits import happens
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
-from gateway_modules.web.security import hash_of, is_same_secret
+from gateway_modules.web.security import hash_of
 
 RETAINED_CHECK_S: Final = 2.0  # between two checks of a detached session at its worker
 CHECK_FAILURES_MAX: Final = 3  # in a row, after which the session counts as lost
@@ -62,14 +62,15 @@ class Request:
     order: int | None = None  # position in the queue to return to
     query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
     last_seq: int | None = None  # to resume a session: the last message the client received
-    began_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    enqueued_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def kept(self) -> KeptSession:
         return KeptSession.model_validate(self, from_attributes=True)
 
-    def has(self, shown_secret: str) -> bool:
-        return is_same_secret(shown_secret, self.session_secret)
+    @cached_property
+    def owner(self) -> str:
+        return hash_of(self.session_secret)
 
 
 class WorkerLink:
@@ -115,8 +116,8 @@ class WorkerLink:
         self.last_seq = last_seq
         self._resumed.set()
 
-    def report(self, ticket: Ticket | None = None) -> queue.QueuePosition:
-        ticket, request, pool = ticket or self.ticket, self._request, self._pool
+    def report(self) -> queue.QueuePosition:
+        ticket, request, pool = self.ticket, self._request, self._pool
         pool.refresh_estimates()
         return queue.QueuePosition(
             ticket_id=ticket.ticket_id,
@@ -147,16 +148,15 @@ class WorkerLink:
     async def _run(self) -> None:
         reports = chain([events.Enqueued], repeat(events.PositionChanged))
 
-        async def on_wait(ticket: Ticket) -> None:
-            await self._relay.post_and_wait(next(reports)(self.report(ticket)))
+        async def on_wait(_: Ticket) -> None:
+            await self._relay.post_and_wait(next(reports)(self.report()))
 
         try:
             with await self._enter() as ticket:
                 self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self.last_seq is not None
-                assigned = events.Assigned(worker.worker_id, is_resumed=is_resumed)
-                await self._relay.post_and_wait(assigned)
+                await self._relay.post_and_wait(events.Assigned(worker.worker_id, is_resumed))
                 end = await self._serve(ticket)
                 while self.is_detached and await self._has_resumed(ticket.worker):
                     self.is_detached = False
@@ -169,8 +169,7 @@ class WorkerLink:
     async def _enter(self) -> Ticket:
         """Return a ticket of the queue, or of the session that a worker retained."""
         request, pool = self._request, self._pool
-        owner = hash_of(request.session_secret)
-        ticket = Ticket(request.request_type, request.session_id, owner=owner)
+        ticket = Ticket(request.request_type, request.session_id, owner=request.owner)
         if self.last_seq is not None:
             workers, keeps = list(pool.directory.workers.values()), pool.client.keeps
             answers = await asyncio.gather(*(keeps(worker, request.kept) for worker in workers))
@@ -286,18 +285,6 @@ class Relay:
     def phase(self) -> QueueingPhase:
         return self._machine.phase
 
-    @property
-    def session_id(self) -> str:
-        return self.request.session_id
-
-    @property
-    def request_type(self) -> queue.RequestType:
-        return self.request.request_type
-
-    @property
-    def began_at(self) -> datetime:
-        return self.request.began_at
-
     def is_of(self, kind: SocketKind) -> bool:
         return self.request.kind is kind
 
@@ -305,7 +292,7 @@ class Relay:
         """Whether a caller has the secret or, without any, the same address."""
         if shown_secret is None:
             return address != "" and address == self.request.address
-        return self.request.has(shown_secret)
+        return self.request.owner == hash_of(shown_secret)
 
     @property
     def worker_id(self) -> str | None:

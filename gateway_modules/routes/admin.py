@@ -254,7 +254,7 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
     """End a session in any state."""
-    found = [one for one in gateway.sessions.all() if one.session_id == session_id]
+    found = [one for one in gateway.sessions.all() if one.request.session_id == session_id]
     if not found:
         raise NotFoundError("There is no such session.")
     for session in found:

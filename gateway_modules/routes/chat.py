@@ -268,9 +268,9 @@ async def stop_streaming(
         chosen = [_own(gateway, request, kind, body.session_id or "")]
     stopped = []
     for session in chosen:
-        known = {"session_id": session.session_id, "worker_id": session.worker_id}
-        result = await session.request_stop()
-        stopped.append(StoppedReply(**known, success=result.success, message=result.message))
+        session_id, worker_id = session.request.session_id or "", session.worker_id
+        result = dict(await session.request_stop())
+        stopped.append(StoppedReply(session_id=session_id, worker_id=worker_id, **result))
     return StopSomeAnswer(success=all(one.success for one in stopped), stopped=stopped)
 
 
@@ -297,8 +297,8 @@ async def _stop(
 ) -> StopAnswer | Response:
     if gateway.desk is not None and gateway.live.get(session_id) is None:
         return await gateway.desk.answer(request)  # another door may have it
-    result = await _own(gateway, request, kind, session_id).request_stop()
-    return StopAnswer(success=result.success, session_id=session_id, message=result.message)
+    result = dict(await _own(gateway, request, kind, session_id).request_stop())
+    return StopAnswer(session_id=session_id, **result)
 
 
 def _own(
@@ -312,7 +312,7 @@ def _own(
     shown = request.headers.get(SESSION_SECRET_HEADER)
     address = gateway.access.client_address(request)
     of_kind = (one for one in gateway.sessions.all() if one.is_of(kind))
-    found = next((one for one in of_kind if one.session_id == session_id), None)
+    found = next((one for one in of_kind if one.request.session_id == session_id), None)
     if found is not None:
         if found.is_owned_by(shown, address):
             return found

@@ -245,11 +245,11 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
     ]
     connected = [
         SessionInfo(
-            session_id=one.session_id,
-            request_type=one.request_type,
+            session_id=one.request.session_id or "",
+            request_type=one.request.request_type,
             worker_id=one.worker_id,
             phase=one.phase,
-            last_active=one.began_at,
+            last_active=one.request.enqueued_at,
         )
         for one in gateway.sessions.all()
     ]

@@ -97,7 +97,7 @@ async def serve(
 
 
 async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
-    is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
+    is_owner = request.kind is earlier.request.kind and request.owner == earlier.request.owner
     if not (is_owner and earlier.may_resume):
         raise errors.SessionExpiredError()
     await earlier.resume(websocket, last_seq)

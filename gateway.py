@@ -20,7 +20,6 @@ import structlog
 import typer
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from rich.console import Console
 from starlette.exceptions import HTTPException
@@ -148,19 +147,12 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
 # Any: an OpenAPI document as JSON has it.
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with `ChatRequest`, which no route declares."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            routes=app.routes,
-            tags=app.openapi_tags,
-        )
+    document = app.openapi()
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    if "ChatRequest" not in schemas:
         schema = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas |= schema.pop("$defs", {}) | {"ChatRequest": schema} | schemas
-        app.openapi_schema = document
-    return app.openapi_schema
+    return document
 
 
 def main(

@@ -252,7 +252,8 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     params, content = await _form(request)
     check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
-    kinds = {one: one.service.transcribes_by for one in known if one.is_answering}
+    answering = [(one, one.service.latest) for one in known if one.is_answering]
+    kinds = {one: latest.transcribes_by if latest else None for one, latest in answering}
     if not kinds:
         raise errors.NoWorkerError()
     if not any(kinds.values()):

@@ -22,7 +22,7 @@ from config import Settings
 from core import errors
 from core.protocols.events import Event, RawMessage, Rejected
 from core.schemas.limits import MIB
-from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
+from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import client_context
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import WorkerSet
@@ -139,13 +139,12 @@ class DeskClient(TicketSource):
         self._occupy(ticket, is_return=is_return)
 
     def _occupy(self, ticket: Ticket, *, is_return: bool = False) -> None:
-        ticket.on_status = self._report_status
+        ticket.on_status = lambda status: self._send(
+            wire.StatusChanged(ticket_id=ticket.ticket_id, status=status)
+        )
         self._held[ticket.ticket_id] = ticket
         self._update_idle()
         self._send(_entry(ticket, is_return=is_return))
-
-    def _report_status(self, ticket: Ticket, status: WorkerStatus) -> None:
-        self._send(wire.StatusChanged(ticket_id=ticket.ticket_id, status=status))
 
     def leave(self, ticket: Ticket) -> None:
         if self._held.pop(ticket.ticket_id, None) is None:
@@ -265,8 +264,7 @@ Pool = WorkerPool | DeskClient
 """The pool that a relay uses: that of this process, or that of a desk."""
 
 
-def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
-    if ticket.assigned is None:
-        return wire.Enter.model_validate(ticket).model_copy(update={"is_return": is_return})
-    held = wire.TicketHeld.model_validate(ticket)
-    return wire.Adopt(**dict(held), worker=ticket.assigned.place.netloc)
+def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.Enter:
+    place = ticket.assigned.place.netloc if ticket.assigned else ""
+    changes = {"is_return": is_return, "place": place}
+    return wire.Enter.model_validate(ticket).model_copy(update=changes)

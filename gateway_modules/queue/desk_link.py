@@ -45,34 +45,26 @@ class OfTicket(WireModel):
     ticket_id: TicketId
 
 
-class TicketHeld(OfTicket):
-    request_type: RequestType
-    session_id: Name | None = None
-    owner: str = ""
+class Enter(OfTicket):
+    """A request for a worker, or a session that runs on one already.
 
-    def ticket(self) -> Ticket:
-        return Ticket(**self.model_dump(exclude={"type", "is_return", "worker"}))
-
-
-class Enter(TicketHeld):
-    """A request for a worker.
-
+    `place` is that of the latter's worker: it was resumed, or it outlived the previous desk.
     `order` is a position to return to, or 0; with `is_return` it is from a client's return ticket,
     which may have been spent at another door.
     """
 
     type: Literal["enter"] = "enter"
+    request_type: RequestType
+    session_id: Name | None = None
     history_hash: str = ""
     client: str | None = None
+    owner: str = ""
     order: int = 0
     is_return: bool = False
+    place: str = ""
 
-
-class Adopt(TicketHeld):
-    """A session already runs on a worker: it was resumed, or it outlived the previous desk."""
-
-    type: Literal["adopt"] = "adopt"
-    worker: str
+    def ticket(self) -> Ticket:
+        return Ticket(**self.model_dump(exclude={"type", "is_return", "place"}))
 
 
 class Leave(OfTicket):
@@ -153,9 +145,7 @@ class SessionCommand(WireModel):
     command: Literal["end", "stop"]
 
 
-FromDoor = Annotated[
-    Enter | Adopt | Leave | StatusChanged | Unreachable, Field(discriminator="type")
-]
+FromDoor = Annotated[Enter | Leave | StatusChanged | Unreachable, Field(discriminator="type")]
 FromDesk = Annotated[
     Welcome | Workers | Queue | Assigned | Refused | SessionCommand, Field(discriminator="type")
 ]

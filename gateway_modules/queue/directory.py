@@ -34,21 +34,12 @@ CONFIRM_LIMIT_S = 5.0  # afterwards `FAST_PERIOD_S`
 
 LOG: Final = structlog.get_logger("directory")
 
-Probe = Callable[[WorkerConnection], Awaitable[WorkerHealth]]
-"""Health check of one worker; raises WorkerUnreachableError if it does not answer in time."""
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves a name to addresses.
-
-Raises OSError on a temporary failure, UnicodeError for what cannot be a name in DNS.
-"""
-
 
 async def resolve(name: str, port: int) -> list[str]:
     """Ask the system's resolver; a name that does not exist has no addresses.
 
     If a name has IPv4 and IPv6 addresses, only one family is returned: otherwise each worker would
-    be listed twice.
+    be listed twice. Raises OSError on a temporary failure, UnicodeError for what cannot be a name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -117,14 +108,17 @@ class Directory(WorkerSet):
     def __init__(
         self,
         listed: Sequence[str],
-        probe: Probe,
+        probe: Callable[[WorkerConnection], Awaitable[WorkerHealth]],
         after_poll: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
-        """`listed` is as for `worker_place`; `after_poll` is called after each poll."""
+        """`listed` is as for `worker_place`; `after_poll` is called after each poll.
+
+        `probe` raises WorkerUnreachableError if a worker does not answer in time.
+        """
         super().__init__()
         self.is_running = False
-        self.resolve: Resolve = resolve  # replaced in tests
+        self.resolve = resolve  # replaced in tests
         self._probe = probe
         self._after_poll = after_poll
         self._clock = clock

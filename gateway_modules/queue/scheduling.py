@@ -141,10 +141,6 @@ class ServiceState:
     last_error: tuple[str, datetime] | None = None  # and its time; survives the worker's restart
     is_restarting: bool = False
 
-    @property
-    def transcribes_by(self) -> str | None:
-        return self.latest.transcribes_by if self.latest is not None else None
-
     def record(self, sample: WorkerHealth, now: datetime) -> bool:
         """Record a health answer; return whether the worker's process was replaced."""
         self.missed_polls, self.last_heartbeat = 0, now

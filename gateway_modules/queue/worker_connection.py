@@ -60,7 +60,7 @@ class Ticket:
     kept_hash: str | None = None  # history in the worker's cache when the slot is released
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
     on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
-    on_status: Callable[[Ticket, WorkerStatus], None] | None = None  # called by `update_status`
+    on_status: Callable[[WorkerStatus], None] | None = None  # called by `update_status`
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,7 @@ class Ticket:
     def update_status(self, status: WorkerStatus) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
         if self.on_status is not None:
-            self.on_status(self, status)
+            self.on_status(status)
         if self.status in scheduling.DUPLEX_STATUSES and status in scheduling.DUPLEX_STATUSES:
             self.status = status
 

@@ -166,10 +166,10 @@ class Door:
 
     def _handle(self, message: wire.FromDoor) -> None:
         match message:
-            case wire.Enter():
+            case wire.Enter(place=""):
                 self._enter(message)
-            case wire.Adopt(ticket_id=ticket_id):
-                worker = self._pool.directory.at(message.worker)
+            case wire.Enter(place=place, ticket_id=ticket_id):
+                worker = self._pool.directory.at(place)
                 # An unknown worker reports the session itself once it is known.
                 if worker is not None and ticket_id not in self.held:
                     self.held[ticket_id] = self._pool.adopt(message.ticket(), worker)

@@ -48,7 +48,7 @@ class Ticket:
     order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
     ticket_id: str = field(default_factory=lambda: f"q_{secrets.token_hex(TICKET_BYTES)}")
     enqueued_at: datetime = LONG_AGO
-    leave: Callable[[Ticket], None] = field(init=False)  # of its pool
+    leave: Callable[[Ticket], None] = field(init=False, repr=False)  # of its pool
     position: int = 0  # 1 is next; 0 means assigned, refused or not known yet
     estimated_wait_s: float = 0.0
     assigned: WorkerConnection | None = None  # None while waiting or refused

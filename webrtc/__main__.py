@@ -71,8 +71,7 @@ def main(
     if find_spec("aiortc") is None:
         typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
         raise typer.Exit(UNUSABLE)
-    from webrtc.app import create_app  # imported late: needs the extra
-    from webrtc.calls import GatewayAddress
+    from webrtc.calls import GatewayAddress, create_app  # imported late: needs the extra
 
     os.umask(PRIVATE_UMASK)
     try:

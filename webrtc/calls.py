@@ -1,4 +1,4 @@
-"""Starts and ends the calls of this process."""
+"""Starts and ends the calls of this process, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,19 +6,40 @@ import asyncio
 import json
 import secrets
 import ssl
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
 import structlog
+from fastapi import FastAPI, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from core.errors import ErrorCode, NotFoundError, QueueFullError, WorkerUnreachableError
+from config import Settings
+from core.errors import (
+    ErrorCode,
+    NotFoundError,
+    OmniError,
+    QueueFullError,
+    WorkerUnreachableError,
+)
 from core.schemas.limits import MIB
-from core.schemas.webrtc import CallAnswer, CallOffer
+from core.schemas.openai_errors import parse_body
+from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
+from core.serving.server import SecretGate
+from gateway_modules.web.messages import unless_disconnected
+from gateway_modules.web.responses import (
+    OPENAI_PREFIX,
+    RETRY_AFTER_S,
+    RETRY_STATUSES,
+    error_answer,
+    on_client_gone,
+)
 from settings.webrtc import WebRtcSettings
 from webrtc.call import Call, check_offer
 from webrtc.dialect import Dialect, Live, Realtime, read
@@ -179,3 +200,50 @@ class Calls:
                 await call.close()
             finally:
                 del self._calls[call_id]
+
+
+def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
+    """Build the HTTP API of the process, used by the gateway only."""
+    calls = Calls(gateway, settings.webrtc, settings.openai.max_wait_s)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await calls.close()
+
+    app = FastAPI(title="WebRTC", lifespan=lifespan, openapi_url=None)
+    app.state.calls = calls
+    app.add_exception_handler(OmniError, _on_omni_error)
+    app.add_exception_handler(RefusedError, _on_refused)
+    app.add_exception_handler(ClientDisconnect, on_client_gone)
+    secret = settings.security.worker_secret
+    app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
+
+    @app.get("/health")
+    async def health() -> Response:
+        return JSONResponse({"status": "healthy", "ready": True, "calls": len(calls)})
+
+    @app.post(CALLS_PATH)
+    async def begin(request: Request) -> Response:
+        offer = parse_body(CallOffer, await request.body())
+        answer = await unless_disconnected(request, calls.begin(offer))
+        return JSONResponse(answer.model_dump())
+
+    @app.delete(CALLS_PATH + "/{call_id}")
+    async def hang_up(call_id: str) -> Response:
+        await calls.hang_up(call_id)
+        return Response()
+
+    return app
+
+
+async def _on_omni_error(request: Request, error: Exception) -> Response:
+    return error_answer(error, OPENAI_PREFIX)  # passed on by the gateway unchanged
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in RETRY_STATUSES else {}
+    return Response(error.body, error.status, headers, media_type="application/json")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20
@@ -33,20 +33,11 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The first sample of a response was taken."""
+class Note:
+    """The first or the last sample of a response was taken."""
 
+    what: Literal["started", "stopped"]
     response_id: str
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The last sample of a response was taken."""
-
-    response_id: str
-
-
-Note = Started | Stopped
 
 
 class Playout:
@@ -97,7 +88,7 @@ class Playout:
             if part.response_id != self._playing:
                 notes += self._stop()
                 self._playing = part.response_id
-                notes.append(Started(part.response_id))
+                notes.append(Note("started", part.response_id))
             taken = self._cut(FRAME_BYTES - len(frame))
             self._played[part] = self._played.get(part, 0) + len(taken)
             frame += taken
@@ -123,7 +114,7 @@ class Playout:
     def _stop(self) -> list[Note]:
         ended, self._playing = self._playing, None
         self._played.clear()
-        return [] if ended is None else [Stopped(ended)]
+        return [] if ended is None else [Note("stopped", ended)]
 
     def _cut(self, wanted_bytes: int) -> bytes:
         """Remove at most `wanted_bytes` from the first part."""

@@ -7,9 +7,8 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -17,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from core.errors import CloseCode, OmniError, RateLimitedError, SessionInUseError
+from core.errors import CloseCode, OmniError, SessionInUseError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, WorkerHealth
@@ -26,7 +25,7 @@ from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
 from gateway_modules.web.client_socket import SocketKind, close_quietly
-from gateway_modules.web.limits import happens, subtract
+from gateway_modules.web.limits import happens
 from gateway_modules.web.security import hash_of
 
 # A page may open a new socket right after closing the old one under the same id.
@@ -40,33 +39,10 @@ LOG: Final = structlog.get_logger("doors")
 
 
 class LiveSessions:
-    """The connected clients; more than `max_connections` are refused."""
-
-    def __init__(
-        self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
-    ) -> None:
-        self._max_connections = max_connections
-        self._per_client = per_client
+    def __init__(self, grace_s: float = TAKEOVER_GRACE_S) -> None:
         self._grace_s = grace_s
-        self._total = 0
-        self._by_client: Counter[str] = Counter()
         self._relays: dict[str, Relay] = {}
         self._left = asyncio.Event()  # set when a session ends, then replaced
-
-    @contextmanager
-    def counted(self, client: str) -> Iterator[None]:
-        """Count a socket for the block; RateLimitedError if too many. Client "" is exempt."""
-        if self._total >= self._max_connections:
-            raise RateLimitedError("The server has reached its limit of connections.")
-        if client and self._by_client[client] >= self._per_client:
-            raise RateLimitedError("There are too many connections from your address.")
-        self._total += 1
-        self._by_client[client] += 1
-        try:
-            yield
-        finally:
-            self._total -= 1
-            subtract(self._by_client, client)
 
     @asynccontextmanager
     async def entered(self, relay: Relay) -> AsyncIterator[None]:

@@ -37,7 +37,7 @@ from gateway_modules.queue.desk_link import DOOR_PATH
 from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
-from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
+from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, Lease
 from gateway_modules.web.messages import PARTS_MARK
 from gateway_modules.web.responses import IMMUTABLE_MARK, NO_STORE, content_policy, error_answer
 from gateway_modules.web.security import ADMIN_MARK, SECONDS_PER_MINUTE, is_same_secret
@@ -155,13 +155,10 @@ class HttpEdge:
             return
         gateway, is_file = self._gateway, is_upload(path)
         budget = gateway.bytes_uploaded if is_file else gateway.bytes_held
-        lease = budget.lease(gateway.access.limited_client(connection))
         values_max = None if is_file or path == TRANSCRIPTION_FORM else JSON_VALUES_MAX
-        body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
-        try:
+        with budget.lease(gateway.access.limited_client(connection)) as lease:
+            body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
             await self._app(scope, body, send)
-        finally:
-            lease.release()
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Immutable files do not count: many people may share an address."""
@@ -241,7 +238,7 @@ def limited(
     receive: Receive,
     limit_bytes: int,
     saw: Callable[[bytes], None],
-    lease: ByteLease,
+    lease: Lease,
     values_max: int | None,
 ) -> Receive:
     """Return a `receive` that raises HTTP 413 for a body that is too large.

@@ -66,14 +66,13 @@ async def serve(
                     last_seq = queue.read_seq(params.get(queue.LAST_SEQ, ""))
                 earlier = None if last_seq is None else gateway.live.get(session_id)
                 if earlier is None:  # else the session is already counted
-                    stack.enter_context(gateway.live.counted(client))
+                    stack.enter_context(gateway.sockets.lease(client)).add(1)
             except errors.OmniError as error:
                 record_refusal(gateway, error)
                 await deny(websocket, error)
                 return
             await websocket.accept(subprotocol)
-            lease = gateway.bytes_held.lease(client)
-            stack.callback(lease.release)
+            lease = stack.enter_context(gateway.bytes_held.lease(client))
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)

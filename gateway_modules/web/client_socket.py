@@ -18,7 +18,7 @@ from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, Too
 from core.schemas.common import check_json_shape
 from core.schemas.limits import MIB
 from core.schemas.queue import RequestType, duplex_request_type
-from gateway_modules.web.limits import ByteLease, TokenBucket
+from gateway_modules.web.limits import Lease, TokenBucket
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text, parse_type, read_long
 
 SEND_LIMIT_S: Final = 20.0  # for sending a message; then the client counts as gone
@@ -211,7 +211,7 @@ class ClientSocket:
         websocket: WebSocket,
         sizes: SizeLimits,
         pace: Pace | None = None,
-        lease: ByteLease | None = None,
+        lease: Lease | None = None,
         grace_s: float = 0.0,
     ) -> None:
         """`lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`."""

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Self
 
 import structlog
 
@@ -66,8 +66,7 @@ def subtract(counts: Counter[str], client: str, amount: int = 1) -> None:
         del counts[client]
 
 
-Peer: TypeAlias = tuple[str, int]
-"""A peer's address and port, which identify an open connection."""
+Peer = tuple[str, int]  # its address and port, which identify an open connection
 
 
 class Connections:
@@ -170,6 +169,8 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
 NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
+NO_SOCKET: Final = "The server has reached its limit of connections."
+NO_SOCKET_EACH: Final = "There are too many connections from your address."
 
 
 def network_of(address: str) -> str:
@@ -223,40 +224,51 @@ class AddressBuckets:
 
 
 @dataclass
-class ByteBudget:
-    """Bytes held for clients; more are refused, nothing held is dropped."""
+class Budget:
+    """What clients hold, in bytes or sockets; more is refused, nothing held is dropped.
 
-    total_bytes: int
-    per_client_bytes: int
+    Client "" is limited by the total only.
+    """
+
+    total: int
+    per_client: int
     refusal: str = NO_BUFFER
-    held_bytes: int = 0
+    refusal_each: str = NO_BUFFER  # of what is too much for one client
+    held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
-    def lease(self, client: str) -> ByteLease:
-        return ByteLease(self, client)
+    def lease(self, client: str) -> Lease:
+        return Lease(self, client)
 
 
 @dataclass
-class ByteLease:
-    """Bytes held by one request or socket, released by its owner."""
+class Lease:
+    """What one request or socket holds, released at the end of its block or by its owner."""
 
-    budget: ByteBudget
+    budget: Budget
     client: str
-    held_bytes: int = 0
+    held: int = 0
 
-    def add(self, size_bytes: int) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def add(self, amount: int) -> None:
         budget, client = self.budget, self.client
-        is_full = budget.held_bytes + size_bytes > budget.total_bytes
-        if is_full or (client and budget.by_client[client] + size_bytes > budget.per_client_bytes):
+        if budget.held + amount > budget.total:
             raise RateLimitedError(budget.refusal)
-        budget.held_bytes += size_bytes
-        self.held_bytes += size_bytes
-        budget.by_client[client] += size_bytes
+        if client and budget.by_client[client] + amount > budget.per_client:
+            raise RateLimitedError(budget.refusal_each)
+        budget.held += amount
+        self.held += amount
+        budget.by_client[client] += amount
 
     def release(self) -> None:
-        self.budget.held_bytes -= self.held_bytes
-        subtract(self.budget.by_client, self.client, self.held_bytes)
-        self.held_bytes = 0
+        self.budget.held -= self.held
+        subtract(self.budget.by_client, self.client, self.held)
+        self.held = 0
 
 
 UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have
@@ -264,12 +276,6 @@ UPLOADS_EACH: Final = 4  # the same, of one client
 UPLOADS_BUSY: Final = "Too many files are being uploaded at the moment; try again later."
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
-
-
-def upload_budget(*largest_bytes: int) -> ByteBudget:
-    """Return the budget of all uploads; `largest_bytes` are the limits of single ones."""
-    most = max(largest_bytes)
-    return ByteBudget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, UPLOADS_BUSY)
 
 
 class UploadCounts:

@@ -41,7 +41,7 @@ from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
-from gateway_modules.web.limits import NO_SOCKET, NO_SOCKET_EACH, UPLOADS_BUSY, Budget
+from gateway_modules.web.limits import NO_SOCKET, Budget
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
@@ -189,7 +189,7 @@ def build_gateway(
         limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET,
         access.limited_peer,
     )
-    upload_bytes = max(limits.recording_upload_bytes, limits.reference_upload_bytes)
+    uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(timing.takeover_grace_s)
@@ -206,14 +206,9 @@ def build_gateway(
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
-        sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET, NO_SOCKET_EACH),
+        sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET),
         bytes_held=Budget(limits.bytes_held, limits.bytes_held_per_client),
-        bytes_uploaded=Budget(
-            client_limits.UPLOADS_AT_ONCE * upload_bytes,
-            client_limits.UPLOADS_EACH * upload_bytes,
-            UPLOADS_BUSY,
-            UPLOADS_BUSY,
-        ),
+        bytes_uploaded=client_limits.upload_budget(*uploads),
         access=access,
         apps=AppRegistry(store),
         voices=voices,

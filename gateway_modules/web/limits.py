@@ -169,8 +169,10 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
 NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
-NO_SOCKET: Final = "The server has reached its limit of connections."
-NO_SOCKET_EACH: Final = "There are too many connections from your address."
+NO_SOCKET: Final = (
+    "The server has reached its limit of connections.",
+    "There are too many connections from your address.",
+)
 
 
 def network_of(address: str) -> str:
@@ -232,8 +234,7 @@ class Budget:
 
     total: int
     per_client: int
-    refusal: str = NO_BUFFER
-    refusal_each: str = NO_BUFFER  # of what is too much for one client
+    refusals: tuple[str, str] = 2 * (NO_BUFFER,)  # of what is too much in total, for one client
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
@@ -258,9 +259,9 @@ class Lease:
     def add(self, amount: int) -> None:
         budget, client = self.budget, self.client
         if budget.held + amount > budget.total:
-            raise RateLimitedError(budget.refusal)
+            raise RateLimitedError(budget.refusals[0])
         if client and budget.by_client[client] + amount > budget.per_client:
-            raise RateLimitedError(budget.refusal_each)
+            raise RateLimitedError(budget.refusals[1])
         budget.held += amount
         self.held += amount
         budget.by_client[client] += amount
@@ -276,6 +277,12 @@ UPLOADS_EACH: Final = 4  # the same, of one client
 UPLOADS_BUSY: Final = "Too many files are being uploaded at the moment; try again later."
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
+
+
+def upload_budget(*largest_bytes: int) -> Budget:
+    """Return the budget of all uploads; `largest_bytes` are the limits of single ones."""
+    most = max(largest_bytes)
+    return Budget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, 2 * (UPLOADS_BUSY,))
 
 
 class UploadCounts:

@@ -28,7 +28,7 @@ def test_held_bytes_are_limited_in_total_and_per_client() -> None:
 
 
 def test_sockets_are_limited_in_total_and_per_client() -> None:
-    budget = Budget(4, 2, "all", "one")
+    budget = Budget(4, 2, ("all", "one"))
     with ExitStack() as stack:
         for client in ("1.1.1.1", "1.1.1.1", ""):
             stack.enter_context(budget.lease(client)).add(1)

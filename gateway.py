@@ -42,7 +42,6 @@ from gateway_modules.web.certificates import certificate_names, ensure_certifica
 from gateway_modules.web.server import GatewayConfig, GatewayServer
 from recording.bucket import BucketError
 
-TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
     "HTTP interface of the gateway. Conversations go over WebSockets at /ws/streaming, "
     "/ws/half_duplex, /ws/duplex and /ws/chat, which this description does not cover. Every "
@@ -51,7 +50,6 @@ DESCRIPTION: Final = (
     "one conversation or its recording need its secret in the header X-Session-Secret, which the "
     "conversation's own socket received in `queue_done`, or the administrator's token."
 )
-API_VERSION: Final = "0.1.0"
 THREADS: Final = 32  # for files, long messages, and waiting for decoders
 BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
 
@@ -92,9 +90,9 @@ def create_app(
             await gateway.stop()
 
     app = FastAPI(
-        title=TITLE,
+        title="MiniCPM-o live",
         description=DESCRIPTION,
-        version=API_VERSION,
+        version="0.1.0",  # of the interface
         docs_url=None,  # it loads scripts from other sites; ours is at /api/docs
         redoc_url=None,
         openapi_url=None,  # it is computed on the event loop; `_add_routes` has ours

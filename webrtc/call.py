@@ -23,16 +23,7 @@ from core.schemas.openai_errors import INVALID_EVENT, error_event
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
-from webrtc.dialect import (
-    Dialect,
-    Effect,
-    Finish,
-    Flush,
-    Play,
-    ToClient,
-    ToServer,
-    append_event,
-)
+from webrtc.dialect import Dialect, Effect, Finish, Flush, Play, ToClient, ToServer, append_event
 from webrtc.playout import Note, Playout
 
 LABEL: Final = "oai-events"
@@ -115,14 +106,7 @@ class Outbox:
 
 
 # Raised by aiortc for an invalid offer.
-SDP_ERRORS: Final = (
-    ValueError,
-    KeyError,
-    IndexError,
-    AssertionError,
-    InvalidStateError,
-    OperationError,
-)
+SDP_ERRORS: Final = (ValueError, LookupError, AssertionError, InvalidStateError, OperationError)
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
 DRAIN_LIMIT_S: Final = 10.0  # for sending queued events, on a lossy network too, when a call ends

@@ -21,13 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from config import Settings
-from core.errors import (
-    ErrorCode,
-    NotFoundError,
-    OmniError,
-    QueueFullError,
-    WorkerUnreachableError,
-)
+from core import errors
 from core.schemas.limits import MIB
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
@@ -100,7 +94,7 @@ class Calls:
         check_offer(offer.sdp)
         peers_max = self._settings.max_peers
         if len(self) >= peers_max:
-            raise QueueFullError(
+            raise errors.QueueFullError(
                 f"There are {peers_max} calls over WebRTC; please try again later."
             )
         self._beginning += 1
@@ -116,7 +110,7 @@ class Calls:
     async def hang_up(self, call_id: str) -> None:
         """End a call; a NotFoundError if there is none."""
         if call_id not in self._calls:
-            raise NotFoundError("There is no such call.")
+            raise errors.NotFoundError("There is no such call.")
         call, task = self._calls[call_id]
         call.hang_up()
         await asyncio.wait([task])
@@ -140,7 +134,7 @@ class Calls:
                 first = await self._first(socket)
                 call_id = read(first)["session"]["id"]
         except ConnectionClosed as closed:
-            raise WorkerUnreachableError(f"The session ended at once: {closed}") from closed
+            raise errors.WorkerUnreachableError(f"The session ended at once: {closed}") from closed
         call = Call(socket, dialect, playout, self._settings)
         stack.push_async_callback(call.close)
         if first:
@@ -167,7 +161,9 @@ class Calls:
             answer = refused.response
             raise RefusedError(answer.status_code, answer.body.decode("utf-8", "replace")) from None
         except (OSError, WebSocketException) as error:
-            raise WorkerUnreachableError(f"The gateway cannot be reached: {error}") from error
+            raise errors.WorkerUnreachableError(
+                f"The gateway cannot be reached: {error}"
+            ) from error
 
     async def _first(self, socket: ClientConnection) -> str:
         """Wait for the first event of a GPT-Live session.
@@ -187,14 +183,16 @@ class Calls:
                         status = STATUSES.get(event["error"]["type"], HTTPStatus.BAD_REQUEST)
                         raise RefusedError(status, json.dumps({"error": event["error"]}))
         except TimeoutError:
-            raise QueueFullError() from None
-        raise WorkerUnreachableError("The session ended before it began.")
+            raise errors.QueueFullError() from None
+        raise errors.WorkerUnreachableError("The session ended before it began.")
 
     async def _serve(self, call_id: str, call: Call) -> None:
         try:
             await call.run()
         except Exception:
-            self._log.exception("call failed", call_id=call_id, error_code=ErrorCode.INTERNAL)
+            self._log.exception(
+                "call failed", call_id=call_id, error_code=errors.ErrorCode.INTERNAL
+            )
         finally:
             try:
                 await call.close()
@@ -215,7 +213,7 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
     app = FastAPI(title="WebRTC", lifespan=lifespan, openapi_url=None)
     app.state.calls = calls
-    app.add_exception_handler(OmniError, _on_omni_error)
+    app.add_exception_handler(errors.OmniError, _on_omni_error)
     app.add_exception_handler(RefusedError, _on_refused)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     secret = settings.security.worker_secret

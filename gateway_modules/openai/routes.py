@@ -7,7 +7,6 @@ queue, and the transcriber's own queue is bounded. If the model itself transcrib
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -39,7 +38,7 @@ from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, 
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
-from gateway_modules.web.security import hash_of
+from gateway_modules.web.security import hash_of, is_same_secret
 from recording.replay_plan import Cue, subrip, webvtt
 
 BEARER = "bearer "
@@ -55,8 +54,8 @@ def check_key(connection: HTTPConnection) -> Json | None:
     session = gateway.client_secrets.find(key)
     if session is not None:
         return session
-    keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
-    known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
+    keys = gateway.settings.security.api_keys
+    known = [is_same_secret(key, one.get_secret_value()) for one in keys]
     if keys and not any(known):
         raise errors.UnauthorizedError("Incorrect API key provided.")
     return None

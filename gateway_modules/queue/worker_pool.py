@@ -26,12 +26,7 @@ from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, Forecast, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import (
-    Slot,
-    Ticket,
-    WorkerConnection,
-    utc_now,
-)
+from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 

@@ -175,10 +175,7 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
 @admin_router.put("/apps/{app_id}", responses=problems(404, 422))
 def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
     """Switch an app on or off; running sessions continue."""
-    app = gateway.apps.set_enabled(app_id, body.enabled)
-    if app is None:
-        raise NotFoundError("There is no such app.")
-    return AppChanged(app=app)
+    return AppChanged(app=gateway.apps.set_enabled(app_id, body.enabled))
 
 
 @admin_router.put("/apps", responses=problems(404, 422))

@@ -80,9 +80,8 @@ def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
 
 
 class ClientGoneError(Exception):
-    def __init__(self, code: int = VANISHED, reason: str = "") -> None:
-        super().__init__(reason or f"closed with {code}")
-        self.code = code
+    def __init__(self, reason: str = f"closed with {VANISHED}") -> None:
+        super().__init__(reason)
 
 
 class ResumableSocket:
@@ -125,7 +124,7 @@ class ResumableSocket:
             code = event.get("code") or VANISHED
             if websocket is self.websocket and code not in LOST_CODES:
                 self.end()
-            raise ClientGoneError(code, event.get("reason") or "")
+            raise ClientGoneError(event.get("reason") or f"closed with {code}")
         return event
 
     @asynccontextmanager
@@ -218,9 +217,9 @@ class ClientSocket:
         self.socket = ResumableSocket(websocket, grace_s)
         self._sizes = sizes
         clock = asyncio.get_running_loop().time
-        limits = pace or Pace()
-        self._messages = TokenBucket(limits.messages_at_once, limits.messages_per_s, clock)
-        self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
+        pace = pace or Pace()
+        self._messages = TokenBucket(pace.messages_at_once, pace.messages_per_s, clock)
+        self._bytes = TokenBucket(pace.bytes_at_once, pace.bytes_per_s, clock)
         self._sending = asyncio.Lock()
         self._lease = lease
         self.pass_on: Take | None = None  # offered short texts while `receive` waits
@@ -285,11 +284,11 @@ class ClientSocket:
             if self.socket.is_open and websocket is self.socket.websocket:
                 self.socket.lose(websocket)
                 await close_quietly(websocket, CloseCode.TRY_LATER, NOT_READ)
-            raise ClientGoneError(reason=NOT_READ) from None
+            raise ClientGoneError(NOT_READ) from None
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
             # What is raised for a lost peer depends on the server.
             self.socket.lose(websocket)
-            raise ClientGoneError(reason=str(error)) from error
+            raise ClientGoneError(str(error)) from error
 
     def send_now(self, text: Text) -> bool:
         shortcut = self.socket.shortcut

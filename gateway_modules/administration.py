@@ -80,7 +80,8 @@ class AppRegistry:
 
     def check(self, app_id: str) -> None:
         if not self.is_enabled(app_id):
-            raise AppDisabledError(f"{APPS[app_id].name} is currently disabled.")
+            name = APPS[app_id].name if app_id in APPS else app_id
+            raise AppDisabledError(f"{name} is currently disabled.")
 
     def set_enabled(self, app_id: str, enabled: bool) -> AppState:
         if app_id not in APPS:

@@ -21,6 +21,7 @@ from core.errors import BadRequestError
 from core.schemas.limits import MIB
 from core.schemas.openai_errors import INVALID_EVENT, error_event
 from core.schemas.webrtc import SDP_MAX_CHARS
+from gateway_modules.web.limits import first_of
 from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
 from webrtc.dialect import Dialect, Effect, Finish, Flush, Play, ToClient, ToServer, append_event
@@ -155,17 +156,10 @@ class Call:
         works = [self._receive(), self._send(), self._watch()]
         if self._track is not None:
             works.append(self._receive_audio(self._track))
-        tasks = [asyncio.create_task(work) for work in works]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await first_of(*works)
         except (ConnectionClosed, TooSlowError) as error:
             self._problem = self._problem or str(error)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def hang_up(self) -> None:
         """End `run`. The call is not cancelled, since aiortc cannot resume a cancelled `close`."""

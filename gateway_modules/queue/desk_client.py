@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import structlog
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import WebSocketException
 
 from config import Settings
 from core import errors
@@ -29,6 +28,7 @@ from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import TimedConnection, WorkerClient, socket_options
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, TicketSource, WorkerPool
+from gateway_modules.web.limits import first_of
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
@@ -180,7 +180,7 @@ class DeskClient(TicketSource):
                     problem, self.is_connected = "", True
                     LOG.info("desk connected")
                     self._begin(welcome)
-                    await self._serve(socket)
+                    await first_of(self._read(socket), self._write(socket))
             except (OSError, TimeoutError, WebSocketException, ValidationError) as error:
                 if self.is_connected or str(error) != problem:
                     LOG.warning("desk away", reason=str(error))
@@ -208,23 +208,17 @@ class DeskClient(TicketSource):
         self._away = None  # for the tickets that return to their positions from now on
         self._refuse_waiting(wire.DeskAwayError())
 
-    async def _serve(self, socket: ClientConnection) -> None:
-        writer = asyncio.create_task(self._write(socket), name="desk writer")
-        try:
-            while True:
-                for message in wire.FROM_DESK.validate_json(await socket.recv(decode=False)):
-                    self._handle(message)
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+    async def _read(self, socket: ClientConnection) -> None:
+        while True:
+            for message in wire.FROM_DESK.validate_json(await socket.recv(decode=False)):
+                self._handle(message)
 
     async def _write(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # the reader reports it
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                messages, self._outbox = self._outbox, []
-                await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            messages, self._outbox = self._outbox, []
+            await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
 
     def _handle(self, message: wire.FromDesk) -> None:
         match message:

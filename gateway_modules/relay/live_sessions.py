@@ -25,7 +25,7 @@ from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
 from gateway_modules.web.client_socket import SocketKind, close_quietly
-from gateway_modules.web.limits import happens
+from gateway_modules.web.limits import first_of, happens
 from gateway_modules.web.security import hash_of
 
 # A page may open a new socket right after closing the old one under the same id.
@@ -101,16 +101,10 @@ class Door:
         """Serve until the connection ends with DoorLostError, OSError or WebSocketDisconnect."""
         welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
         await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
-        writer = asyncio.create_task(self._write(), name="door writer")
-        reader = asyncio.create_task(self._read(), name="door reader")
         try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-            done.pop().result()
+            await first_of(self._read(), self._write())
         finally:
-            for task in (reader, writer):
-                task.cancel()
             self.release()
-            await asyncio.gather(reader, writer, return_exceptions=True)
 
     def end(self) -> None:
         self._is_over = True

@@ -12,10 +12,10 @@ import math
 import resource
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import structlog
 
@@ -33,6 +33,8 @@ READ_BYTES: Final = 4 * 1024  # bounds the parsing for one client per turn of th
 
 REFUSALS_PERIOD_S: Final = 1.0
 
+Result = TypeVar("Result")
+
 
 async def happens(event: asyncio.Event, limit_s: float) -> bool:
     """Wait for an event; return whether it came in time."""
@@ -40,6 +42,18 @@ async def happens(event: asyncio.Event, limit_s: float) -> bool:
         async with asyncio.timeout(limit_s):
             await event.wait()
     return event.is_set()
+
+
+async def first_of(*works: Awaitable[Result]) -> Result:
+    """Run works beside each other until one ends; return its result, or raise its error."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass

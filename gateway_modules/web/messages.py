@@ -7,7 +7,6 @@ are compared and forwarded in the parts in which they arrived. No step handles m
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import json
 import re
@@ -15,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fastest there is
@@ -23,7 +22,7 @@ from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fa
 from core.errors import BadPayloadError, TooBigError
 from core.schemas.common import check_values, count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB
-from gateway_modules.web.limits import READ_BYTES
+from gateway_modules.web.limits import READ_BYTES, first_of
 
 JOINED_CHARS: Final = MIB  # a message up to this is one text, a few milliseconds of work
 LONG_CHARS: Final = 32 * 1024  # longer strings are extracted; no context holds such a text
@@ -217,22 +216,13 @@ async def text_of(request: Request) -> str:
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
     """Cancel work when the client disconnects (ClientDisconnect); its body has been read."""
-    task = asyncio.ensure_future(work)
-    disconnect = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        disconnect.cancel()
-        await asyncio.gather(task, disconnect, return_exceptions=True)
+    return await first_of(work, _disconnect(request))
 
 
-async def _disconnect(request: Request) -> None:
+async def _disconnect(request: Request) -> NoReturn:
     while (await request.receive())["type"] != "http.disconnect":
         continue
+    raise ClientDisconnect
 
 
 # --- WebSocket frames. Source: RFC 6455, section 5.2 ---

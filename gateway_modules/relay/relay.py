@@ -56,7 +56,6 @@ class Request:
     client: str  # whose queue quota the ticket uses
     address: str  # the client's; "" if unknown
     session_secret: str
-    history_hash: str = ""  # streaming: of the history to find in a worker's cache
     tries: int = CONNECT_TRIES  # to connect
     patience_s: float = PATIENCE_S  # how long to queue while no worker is alive
     order: int | None = None  # position in the queue to return to
@@ -76,29 +75,19 @@ class Request:
 class WorkerLink:
     """A relay's ticket and worker socket, and the task that serves them until it is cancelled."""
 
-    def __init__(
-        self, relay: Relay, pool: Pool, request: Request, tasks: asyncio.TaskGroup
-    ) -> None:
-        self.last_seq = request.last_seq  # at the latest resumption; None if there was none
+    def __init__(self, relay: Relay, ticket: Ticket, tasks: asyncio.TaskGroup) -> None:
+        """`ticket` is new."""
+        self.ticket = ticket
+        self.last_seq = relay.request.last_seq  # at the latest resumption; None if there was none
         self.is_detached = False  # the client is away, or the worker's socket is being replaced
         self.is_end_expected = False  # the worker may close its socket: that is not a failure
         self._relay = relay
-        self._pool = pool
-        self._request = request
-        self._ticket: Ticket | None = None
+        self._pool = relay.pool
+        self._request = relay.request
         self._socket: WorkerSocket | None = None
         self._resumed = asyncio.Event()  # the client has reconnected
         self.began_s = asyncio.get_running_loop().time()
         self.task = tasks.create_task(self._run(), name="relay worker")
-
-    @property
-    def ticket(self) -> Ticket:
-        assert self._ticket is not None, "no ticket was drawn"
-        return self._ticket
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._ticket is not None and self._ticket.is_waiting
 
     async def detach(self) -> None:
         """Close the worker's socket with the code that makes the worker retain the session."""
@@ -128,12 +117,10 @@ class WorkerLink:
         )
 
     def settle(self, *, is_clean: bool) -> None:
-        if self._ticket is None:
-            return
         if not is_clean:
-            self._ticket.retain("")
-        elif self._socket is None and self._ticket.is_cache_hit:
-            self._ticket.retain(self._request.history_hash)  # the cache was not touched
+            self.ticket.retain("")
+        elif self._socket is None and self.ticket.is_cache_hit:
+            self.ticket.retain(self.ticket.history_hash)  # the cache was not touched
 
     async def send(self, text: str) -> None:
         """Send a message to the worker, a long one in parts; the reader detects a closed socket."""
@@ -153,34 +140,30 @@ class WorkerLink:
 
         try:
             with await self._enter() as ticket:
-                self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self.last_seq is not None
                 await self._relay.post_and_wait(events.Assigned(worker.worker_id, is_resumed))
-                end = await self._serve(ticket)
-                while self.is_detached and await self._has_resumed(ticket.worker):
+                end = await self._serve(worker)
+                while self.is_detached and await self._has_resumed(worker):
                     self.is_detached = False
-                    end = await self._serve(ticket)
+                    end = await self._serve(worker)
                 await self._relay.post_and_wait(end)
                 await asyncio.Event().wait()  # until the machine's decision cancels this task
         except errors.OmniError as error:
             await self._relay.post_and_wait(events.QueueRefused(error))
 
     async def _enter(self) -> Ticket:
-        """Return a ticket of the queue, or of the session that a worker retained."""
-        request, pool = self._request, self._pool
-        ticket = Ticket(request.request_type, request.session_id, owner=request.owner)
+        """Enter the ticket in the queue, or for the session that a worker retained."""
+        pool = self._pool
         if self.last_seq is not None:
-            workers, keeps = list(pool.directory.workers.values()), pool.client.keeps
-            answers = await asyncio.gather(*(keeps(worker, request.kept) for worker in workers))
+            workers, kept = list(pool.directory.workers.values()), self._request.kept
+            answers = await asyncio.gather(*(pool.client.keeps(one, kept) for one in workers))
             if any(answers):
-                return pool.adopt(ticket, workers[answers.index(True)])
+                return pool.adopt(self.ticket, workers[answers.index(True)])
             if self.last_seq > 0:
                 raise errors.SessionExpiredError()
             self.last_seq = None  # the session had not begun
-        ticket.history_hash, ticket.client = request.history_hash, request.client
-        ticket.order = request.order or 0
-        return pool.enqueue(ticket)
+        return pool.enqueue(self.ticket)
 
     async def _has_resumed(self, worker: WorkerConnection) -> bool:
         """Wait for the client to resume; False once the worker no longer retains the session."""
@@ -192,8 +175,8 @@ class WorkerLink:
             failures = 0 if is_retained else failures + 1
         return False
 
-    async def _serve(self, ticket: Ticket) -> events.Event:
-        request, worker = self._request, ticket.worker
+    async def _serve(self, worker: WorkerConnection) -> events.Event:
+        request = self._request
         query = {**worker_query(request.session_id, request.request_type), **request.query}
         if self.last_seq is not None:
             query[queue.LAST_SEQ] = str(self.last_seq)
@@ -218,7 +201,7 @@ class WorkerLink:
         except errors.WorkerUnreachableError as error:
             self._pool.directory.report_unreachable(worker)
             if self._pool.directory.is_other_in_service(worker):
-                return events.WorkerUnreachable(error, ticket.order)
+                return events.WorkerUnreachable(error, self.ticket.order)
             return events.WorkerFailed(error)
 
     async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> events.Event:
@@ -273,7 +256,7 @@ class Relay:
         self._client = client
         self._machine = machine
         self._traffic = traffic
-        self._pool = pool
+        self.pool = pool
         self._telemetry = telemetry
         self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
         self._timers: dict[events.TimerName, asyncio.TimerHandle] = {}
@@ -428,9 +411,16 @@ class Relay:
         secret = self._traffic.session_secret or self.request.session_secret
         self.request = replace(self.request, session_secret=secret)
         self._telemetry.queued(self.request.session_id, secret)
-        history_hash = self._traffic.history_hash
-        request = replace(self.request, history_hash=history_hash, order=effect.order)
-        self._link = WorkerLink(self, self._pool, request, self._tasks)
+        request = self.request
+        ticket = Ticket(
+            request.request_type,
+            request.session_id,
+            self._traffic.history_hash,
+            request.client,
+            request.owner,
+            effect.order or 0,
+        )
+        self._link = WorkerLink(self, ticket, self._tasks)
 
     async def _end_link(self) -> None:
         link, self._link = self._link, None
@@ -442,10 +432,10 @@ class Relay:
 
     async def _report_position(self) -> None:
         link = self._link
-        if link is None or not link.is_waiting:
+        if link is None or not link.ticket.position:  # not known, or not waiting any more
             return
         waited_s = asyncio.get_running_loop().time() - link.began_s
-        if waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
+        if waited_s >= self.request.patience_s and not self.pool.directory.has_live_worker():
             await self._end_link()
             self.post(events.QueueRefused(errors.NoWorkerError()))
             return
@@ -550,7 +540,7 @@ class Relay:
                 return ActionResult(success=True, message="It was asked to stop.")
             # On that socket `stop` would end the session, not only the reply.
             worker = self._link.ticket.worker
-            return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
+            return await self.pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
             self.post(STOP)
             return ActionResult(success=True, message="It no longer waits.")

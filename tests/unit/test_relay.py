@@ -359,7 +359,8 @@ def test_of_two_resumptions_the_later_socket_says_what_it_has_received(tmp_path:
         relay = Scene(SocketKind.DUPLEX, tmp_path).relay
         before, first, second = ClosingSlowly(), ClosingSlowly(), ClosingSlowly()
         relay._client.socket = ResumableSocket(before, grace_s=10.0)
-        link = SimpleNamespace(detach=nothing, resume=resume, is_waiting=False)
+        ticket = SimpleNamespace(position=0)
+        link = SimpleNamespace(detach=nothing, resume=resume, ticket=ticket)
         relay._link = link  # type: ignore[assignment]
         first.may_close.set()
         earlier = asyncio.create_task(relay.resume(first, 3))

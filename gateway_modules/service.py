@@ -40,7 +40,7 @@ from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
-from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
+from gateway_modules.web.client_socket import Pace, SocketKind
 from gateway_modules.web.limits import NO_SOCKET, Budget
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
@@ -116,17 +116,14 @@ class Gateway:
         """The sessions of this process, or of a desk's doors."""
         return self.live if self.doors is None else self.doors
 
-    @property
-    def is_open(self) -> bool:
-        return self.relay_pool.is_open
-
-    def sizes_of(self, kind: SocketKind) -> SizeLimits:
+    def sizes_bytes(self, kind: SocketKind) -> tuple[int, int]:
+        """Return the limits of a client's messages; see `ClientSocket`."""
         limits = self.settings.limits
         if kind.has_events:
-            return SizeLimits(EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
+            return EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES
         if kind.has_turns:
-            return SizeLimits(limits.chat_message_bytes, limits.chat_message_bytes)
-        return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
+            return limits.chat_message_bytes, limits.chat_message_bytes
+        return limits.prepare_bytes, limits.live_message_bytes
 
     async def start(self) -> None:
         if self.role is not Role.DOOR:

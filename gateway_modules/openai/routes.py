@@ -129,7 +129,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 
     A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
     """
-    if not gateway.is_open:
+    if not gateway.relay_pool.is_open:
         raise errors.NoWorkerError()
     params = parse_body(SpeechRequest, await request.body())
     check_model(gateway, params.model)

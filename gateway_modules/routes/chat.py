@@ -112,7 +112,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
 
 def check_chat(gateway: Gateway) -> None:
     gateway.apps.check(TURN_BASED)
-    if not gateway.is_open:
+    if not gateway.relay_pool.is_open:
         raise errors.NoWorkerError()
 
 

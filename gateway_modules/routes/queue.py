@@ -32,7 +32,7 @@ NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLI
 
 
 def check_open(gateway: GatewayHere) -> None:
-    if not gateway.is_open:
+    if not gateway.relay_pool.is_open:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
@@ -187,7 +187,7 @@ async def health(gateway: GatewayHere) -> HealthAnswer:
     ready = gateway.relay_pool.ready_count
     return HealthAnswer(
         timestamp=datetime.now(UTC),
-        ready=gateway.is_open and ready > 0,
+        ready=gateway.relay_pool.is_open and ready > 0,
         workers_ready=ready,
         workers_total=len(gateway.relay_pool.directory.workers),
     )

@@ -59,7 +59,7 @@ async def serve(
         async with AsyncExitStack() as stack:
             try:
                 gateway.apps.check(APP_OF_REQUEST[kind.request_type(session_id)])
-                if not gateway.is_open:
+                if not gateway.relay_pool.is_open:
                     raise errors.NoWorkerError()
                 params, last_seq = websocket.query_params, None
                 if queue.RESUME_TOKEN in params:
@@ -75,7 +75,7 @@ async def serve(
             lease = stack.enter_context(gateway.bytes_held.lease(client))
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
-            wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
+            wire = ClientSocket(websocket, gateway.sizes_bytes(kind), pace, lease, grace_s)
             traffic = traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, queue.check_session_id(session_id), websocket)

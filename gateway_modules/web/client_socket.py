@@ -65,14 +65,6 @@ class SocketKind(StrEnum):
                 return RequestType(self.value)
 
 
-@dataclass(frozen=True)
-class SizeLimits:
-    """Size limits of a client's messages: `prepare`, `prefill` and chat requests; all others."""
-
-    first_bytes: int
-    other_bytes: int
-
-
 def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
     duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
     variant = {"variant": duplex[request_type]} if request_type in duplex else {}
@@ -208,14 +200,17 @@ class ClientSocket:
     def __init__(
         self,
         websocket: WebSocket,
-        sizes: SizeLimits,
+        sizes_bytes: tuple[int, int],
         pace: Pace | None = None,
         lease: Lease | None = None,
         grace_s: float = 0.0,
     ) -> None:
-        """`lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`."""
+        """Accept texts up to the first of `sizes_bytes` of `FIRST_TYPES`, others up to the second.
+
+        `lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`.
+        """
         self.socket = ResumableSocket(websocket, grace_s)
-        self._sizes = sizes
+        self._largest_bytes, self._other_bytes = sizes_bytes
         clock = asyncio.get_running_loop().time
         pace = pace or Pace()
         self._messages = TokenBucket(pace.messages_at_once, pace.messages_per_s, clock)
@@ -258,7 +253,7 @@ class ClientSocket:
 
     def _take(self, text: Text) -> bool:
         """Forward a short text at once, unless its sender has to be slowed down."""
-        if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
+        if self._debt_s or len(text) > min(INLINE_CHARS, self._other_bytes):
             return False
         if self.pass_on is None or not self.pass_on(text):
             return False
@@ -310,7 +305,7 @@ class ClientSocket:
     def _checked(self, parts: list[str]) -> tuple[str, int]:
         """Return a message and its size, bytes; only `FIRST_TYPES` may exceed `other_bytes`."""
         size_bytes = sum(map(_size_bytes, parts))
-        largest, limit = self._sizes.first_bytes, self._sizes.other_bytes
+        largest, limit = self._largest_bytes, self._other_bytes
         if size_bytes > largest:
             raise TooBigError(f"The message has {size_bytes} bytes; {largest} are allowed.")
         if len(parts) > 1:

@@ -107,8 +107,13 @@ class Connections:
         client = self._client_of(peer[0])
         if client and self._by_client[client] >= self._per_client:
             return None
-        if len(self._open) >= self.limit and not self._close_longest_idle():
-            return None
+        if len(self._open) >= self.limit:
+            if not self._idle:
+                return None
+            longest = next(iter(self._idle))
+            _, idle = self._open[longest]
+            self.leave(longest)
+            idle.abort()
         self._open[peer] = client, transport
         self._by_client[client] += 1
         self._idle[peer] = None
@@ -125,15 +130,6 @@ class Connections:
             self._idle.pop(peer, None)
         elif peer in self._open:
             self._idle.setdefault(peer)
-
-    def _close_longest_idle(self) -> bool:
-        if not self._idle:
-            return False
-        peer = next(iter(self._idle))
-        _, transport = self._open[peer]
-        self.leave(peer)
-        transport.abort()
-        return True
 
 
 class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):

@@ -12,7 +12,6 @@ from gateway_modules.web.client_socket import (
     SEND_LIMIT_S,
     ClientGoneError,
     ClientSocket,
-    SizeLimits,
 )
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -31,7 +30,7 @@ async def test_a_client_that_does_not_read_is_closed_with_try_later() -> None:
 
     websocket = WebSocket({"type": "websocket", "headers": []}, receive=receive, send=send)
     await websocket.accept()
-    wire = ClientSocket(websocket, SizeLimits(1_000, 1_000))
+    wire = ClientSocket(websocket, (1_000, 1_000))
     began_s = asyncio.get_running_loop().time()
     with pytest.raises(ClientGoneError, match="does not read"):
         await wire.send("{}")

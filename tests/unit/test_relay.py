@@ -35,7 +35,6 @@ from gateway_modules.voices import AudioDecoder, VoiceLibrary
 from gateway_modules.web.client_socket import (
     ClientSocket,
     ResumableSocket,
-    SizeLimits,
     SocketKind,
 )
 from gateway_modules.web.messages import Shortcut, Text
@@ -153,7 +152,7 @@ class Scene:
         self.websocket = websocket
         metrics = GatewayMetrics(CollectorRegistry())
         return Relay(
-            ClientSocket(websocket, SizeLimits(10_000, 10_000)),
+            ClientSocket(websocket, (10_000, 10_000)),
             QueueingMachine("adx_1", request_type),
             self._traffic(),
             self.pool,

@@ -116,8 +116,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         # As they are: including a router would analyze each of its routes again.
         app.router.routes.extend(router.routes)
     if not is_desk:
-        files = responses.StaticFolder(gateway.pages.folder, gateway.web_files)
-        app.mount("/static", files, name="static")
+        app.mount("/static", gateway.pages.files, name="static")
     app.add_exception_handler(OmniError, responses.on_error)
     app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
     app.add_exception_handler(BucketError, sessions.on_store_away)

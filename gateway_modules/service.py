@@ -42,7 +42,6 @@ from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SocketKind
 from gateway_modules.web.limits import NO_SOCKET, Budget
 from gateway_modules.web.pages import Languages, Pages, PresetLibrary, find_pages
-from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
 from recording.store import CleanupSchedule, FolderStore
@@ -103,7 +102,6 @@ class Gateway:
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
     uploads: client_limits.UploadCounts = field(default_factory=client_limits.UploadCounts)
-    web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
     def pool(self) -> WorkerPool:

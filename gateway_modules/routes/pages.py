@@ -61,8 +61,8 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
 
 
 async def page(request: Request, name: str) -> Response:
-    gateway = gateway_of(request)
-    return await gateway.web_files.answer(gateway.pages.folder / name, request.scope)
+    pages = gateway_of(request).pages
+    return await pages.files.answer(pages.folder / name, request.scope)
 
 
 def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -119,7 +119,7 @@ async def library_file(
 ) -> Response:
     """Return a library's file; the error for one not installed names the command."""
     path = await asyncio.to_thread(gateway.pages.library_file, library, name)
-    return await gateway.web_files.answer(path, request.scope)
+    return await gateway.pages.files.answer(path, request.scope)
 
 
 class DefaultVoice(WireModel):

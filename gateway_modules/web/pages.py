@@ -26,7 +26,7 @@ from core.errors import NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from gateway_modules.voices import DEFAULT_VOICE, VoiceLibrary, wav_duration_s
-from gateway_modules.web.responses import IMMUTABLE_MARK
+from gateway_modules.web.responses import IMMUTABLE_MARK, WebFiles
 
 STATIC_FOLDER: Final = "static"
 BUILT_FOLDER: Final = Path("build") / "pages"
@@ -53,6 +53,10 @@ class Pages:
     folder: Path
     libraries: Path
     version: str = ""
+
+    @functools.cached_property
+    def files(self) -> WebFiles:
+        return WebFiles(self.folder)
 
     def resolved(self, scope: Scope) -> Scope:
         """Rewrite a versioned URL, and mark the request as immutable if the version is current.

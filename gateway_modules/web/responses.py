@@ -171,11 +171,18 @@ IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
 
 
-class WebFiles:
-    """Serves files; an LRU cache holds `PACKED_MAX` compressed ones."""
+class WebFiles(StaticFiles):
+    """Serves a folder's files, and named ones; an LRU cache holds `PACKED_MAX` compressed ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder, check_dir=False)
         self._packed = functools.lru_cache(PACKED_MAX)(_packed_file)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        found = await super().get_response(path, scope)
+        return (
+            await self.answer(Path(found.path), scope) if isinstance(found, FileResponse) else found
+        )
 
     async def answer(self, path: Path, scope: Scope) -> Response:
         request_headers = Headers(scope=scope)
@@ -224,18 +231,6 @@ class ClosingResponse(StreamingResponse):
             for close in reversed(self._closes):
                 stack.push_async_callback(close)
             await super().__call__(scope, receive, send)
-
-
-class StaticFolder(StaticFiles):
-    def __init__(self, folder: Path, files: WebFiles) -> None:
-        super().__init__(directory=folder, check_dir=False)
-        self._files = files
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        found = await super().get_response(path, scope)
-        if isinstance(found, FileResponse):
-            return await self._files.answer(Path(found.path), scope)
-        return found
 
 
 def json_answer(answer: BaseModel, request_headers: Headers) -> Response:

@@ -180,9 +180,9 @@ class WebFiles(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         found = await super().get_response(path, scope)
-        return (
-            await self.answer(Path(found.path), scope) if isinstance(found, FileResponse) else found
-        )
+        if isinstance(found, FileResponse):
+            return await self.answer(Path(found.path), scope)
+        return found
 
     async def answer(self, path: Path, scope: Scope) -> Response:
         request_headers = Headers(scope=scope)

@@ -328,9 +328,7 @@ def _pool(
             max_queue_size=service.max_queue_size,
             tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
             max_waiting_per_client=settings.limits.waiting_per_client,
-            eta_tracker=EtaTracker(
-                load_eta(store, service), service.eta_ema_alpha, service.eta_ema_min_samples
-            ),
+            eta_tracker=EtaTracker(load_eta(store, service), service.eta_ema_min_samples),
             client=client,
         )
 

@@ -186,14 +186,10 @@ class EtaTracker:
     """Expected duration of each request type: configured at first, then a moving average."""
 
     def __init__(
-        self,
-        eta_config: EtaConfig | None = None,
-        ema_alpha: float = DEFAULT_EMA_ALPHA,
-        min_samples: int = DEFAULT_MIN_SAMPLES,
+        self, eta_config: EtaConfig | None = None, min_samples: int = DEFAULT_MIN_SAMPLES
     ) -> None:
-        """`eta_config.ema_alpha`, if set, overrides the argument; both are in (0, 1]."""
         self._config = eta_config or EtaConfig()
-        self._alpha = self._config.ema_alpha or ema_alpha
+        self._alpha = self._config.ema_alpha or DEFAULT_EMA_ALPHA
         self._min_samples = min_samples
         self._averages: dict[RequestType, tuple[float, int]] = {}  # of how many durations
 

@@ -81,7 +81,7 @@ class DoorLostError(Exception):
 
 class Door:
     def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
-        self._pool = pool
+        self.pool = pool
         self._websocket = websocket
         self.held: dict[str, Ticket] = {}
         self._waiting: dict[str, Ticket] = {}
@@ -99,7 +99,7 @@ class Door:
 
     async def serve(self) -> None:
         """Serve until the connection ends with DoorLostError, OSError or WebSocketDisconnect."""
-        welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
+        welcome = wire.Welcome(ticket_key=self.pool.tickets.key.hex())
         await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
         try:
             await first_of(self._read(), self._write())
@@ -119,7 +119,7 @@ class Door:
         """Leave the queue; slots stay occupied until their workers report otherwise."""
         held, self.held = self.held, {}
         for ticket in held.values():
-            self._pool.leave(ticket, is_lost=True)
+            self.pool.leave(ticket, is_lost=True)
 
     async def _read(self) -> None:
         while True:
@@ -139,29 +139,29 @@ class Door:
             case wire.Enter(place=""):
                 self._enter(message)
             case wire.Enter(place=place, ticket_id=ticket_id):
-                worker = self._pool.directory.at(place)
+                worker = self.pool.directory.at(place)
                 # An unknown worker reports the session itself once it is known.
                 if worker is not None and ticket_id not in self.held:
-                    self.held[ticket_id] = self._pool.adopt(message.ticket(), worker)
+                    self.held[ticket_id] = self.pool.adopt(message.ticket(), worker)
             case wire.Leave(ticket_id=ticket_id):
                 if (left := self.held.pop(ticket_id, None)) is not None:
                     left.has_started |= message.has_started
                     left.retain(message.kept_hash or "")
-                    self._pool.leave(left)
+                    self.pool.leave(left)
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
                 self.held[ticket_id].update_status(message.status)
             case wire.Unreachable(worker=place):
-                if (worker := self._pool.directory.at(place)) is not None:
-                    self._pool.directory.report_unreachable(worker)
+                if (worker := self.pool.directory.at(place)) is not None:
+                    self.pool.directory.report_unreachable(worker)
 
     def _enter(self, message: wire.Enter) -> None:
         ticket, ticket_id = message.ticket(), message.ticket_id
         if ticket_id in self.held:
             raise DoorLostError("A ticket was entered twice.")
-        if message.is_return and self._pool.tickets.is_spent(ticket.order):
+        if message.is_return and self.pool.tickets.is_spent(ticket.order):
             ticket.order = 0
         try:
-            self._pool.enqueue(ticket)
+            self.pool.enqueue(ticket)
         except OmniError as error:
             self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
@@ -205,7 +205,7 @@ class Door:
                 reported_s = now_s
             if self._must_name_workers or is_report:
                 self._must_name_workers = False
-                states = [_state(worker) for worker in self._pool.workers.values()]
+                states = [_state(worker) for worker in self.pool.workers.values()]
                 if states != self._sent_workers:
                     self._sent_workers = states
                     answers.insert(0, wire.Workers(workers=states))
@@ -220,7 +220,7 @@ class Door:
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
         """Yield changes of the queue not sent yet; changed estimates only with a report."""
-        pool = self._pool
+        pool = self.pool
         pool.refresh_estimates()
         moved = []
         for ticket_id, ticket in self._waiting.items():
@@ -242,7 +242,6 @@ class Door:
 class DoorSession:
     """A session of a door: what a `Relay` tells and does for one of this process."""
 
-    pool: WorkerPool
     door: Door
     request: Ticket
 
@@ -268,7 +267,7 @@ class DoorSession:
         """Stop the current reply, as `Relay.request_stop` does."""
         worker, request = self.request.assigned, self.request
         if worker is not None and request.request_type is RequestType.HALF_DUPLEX_AUDIO:
-            return await self.pool.client.stop(worker, "half_duplex", request.session_id)
+            return await self.door.pool.client.stop(worker, "half_duplex", request.session_id)
         self._command("stop")
         return ActionResult(success=True, message="It was asked to stop.")
 
@@ -285,8 +284,8 @@ class Doors:
     doors: dict[str, Door] = field(default_factory=dict)
 
     def all(self) -> list[DoorSession]:
-        pool, doors = self.pool, self.doors.values()
-        return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
+        doors = self.doors.values()
+        return [DoorSession(door, ticket) for door in doors for ticket in door.held.values()]
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

@@ -425,7 +425,7 @@ class Relay:
     async def _end_link(self) -> None:
         link, self._link = self._link, None
         self._is_relaying = False
-        self._client.release()
+        self._client.lease.release()
         if link is not None:
             link.task.cancel()
             await asyncio.wait([link.task])
@@ -499,7 +499,7 @@ class Relay:
     async def _pass_up(self, text: str) -> None:
         self._telemetry.passed_up(size_chars(text))
         await self._send_up(self._traffic.upward(text))
-        self._client.release()
+        self._client.lease.release()
 
     async def _send_up(self, work: Awaitable[str | None]) -> None:
         try:

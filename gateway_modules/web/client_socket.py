@@ -201,9 +201,9 @@ class ClientSocket:
         self,
         websocket: WebSocket,
         sizes_bytes: tuple[int, int],
-        pace: Pace | None = None,
-        lease: Lease | None = None,
-        grace_s: float = 0.0,
+        pace: Pace,
+        lease: Lease,
+        grace_s: float,
     ) -> None:
         """Accept texts up to the first of `sizes_bytes` of `FIRST_TYPES`, others up to the second.
 
@@ -212,11 +212,10 @@ class ClientSocket:
         self.socket = ResumableSocket(websocket, grace_s)
         self._largest_bytes, self._other_bytes = sizes_bytes
         clock = asyncio.get_running_loop().time
-        pace = pace or Pace()
         self._messages = TokenBucket(pace.messages_at_once, pace.messages_per_s, clock)
         self._bytes = TokenBucket(pace.bytes_at_once, pace.bytes_per_s, clock)
         self._sending = asyncio.Lock()
-        self._lease = lease
+        self.lease = lease
         self.pass_on: Take | None = None  # offered short texts while `receive` waits
         self._debt_s = 0.0  # delay that the sender's rate requires
 
@@ -243,8 +242,7 @@ class ClientSocket:
             text, size_bytes = await asyncio.to_thread(self._checked, parts)
         else:
             text, size_bytes = self._checked(parts)
-        if self._lease is not None:
-            self._lease.add(size_bytes)
+        self.lease.add(size_bytes)
         self._count(size_bytes)
         # Also without a debt: let other tasks run before the next message.
         await asyncio.sleep(self._debt_s)
@@ -262,10 +260,6 @@ class ClientSocket:
 
     def _count(self, size_bytes: int) -> None:
         self._debt_s = max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes))
-
-    def release(self) -> None:
-        if self._lease is not None:
-            self._lease.release()
 
     async def send(self, text: str) -> None:
         """Send a text, waiting while the client reads slowly; ClientGoneError if it cannot."""

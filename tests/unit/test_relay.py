@@ -24,6 +24,7 @@ from core.errors import EndedByAdminError
 from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
+from core.schemas.limits import MIB
 from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
@@ -32,11 +33,8 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import (
-    ClientSocket,
-    ResumableSocket,
-    SocketKind,
-)
+from gateway_modules.web.client_socket import ClientSocket, Pace, ResumableSocket, SocketKind
+from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
@@ -151,8 +149,9 @@ class Scene:
         )
         self.websocket = websocket
         metrics = GatewayMetrics(CollectorRegistry())
+        lease = Budget(MIB, MIB).lease("")
         return Relay(
-            ClientSocket(websocket, (10_000, 10_000)),
+            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, grace_s=0.0),
             QueueingMachine("adx_1", request_type),
             self._traffic(),
             self.pool,

@@ -407,19 +407,13 @@ class Relay:
 
     def _start_link(self, effect: effects.Enqueue) -> None:
         assert self._tasks is not None and self._link is None, "one worker at a time"
-        self._traffic.begin(effect.first_text)
-        secret = self._traffic.session_secret or self.request.session_secret
-        self.request = replace(self.request, session_secret=secret)
-        self._telemetry.queued(self.request.session_id, secret)
+        history_hash, secret = self._traffic.begin(effect.first_text)
+        if secret is not None:
+            self.request = replace(self.request, session_secret=secret)
         request = self.request
-        ticket = Ticket(
-            request.request_type,
-            request.session_id,
-            self._traffic.history_hash,
-            request.client,
-            request.owner,
-            effect.order or 0,
-        )
+        self._telemetry.queued(request.session_id, request.session_secret)
+        ticket = Ticket(request.request_type, request.session_id, history_hash)
+        ticket.client, ticket.owner, ticket.order = request.client, request.owner, effect.order or 0
         self._link = WorkerLink(self, ticket, self._tasks)
 
     async def _end_link(self) -> None:

@@ -67,12 +67,6 @@ SendUp = Callable[[str], Awaitable[None]]
 class Traffic(ABC):
     """Inspects the messages of one client's socket."""
 
-    history_hash: str = ""
-    """History hash of the current turn, for cache-aware routing."""
-
-    session_secret: str | None = None
-    """Session secret sent with the current turn: that of an earlier socket of the session."""
-
     warning: errors.OmniError | None = None
     """Sent to the client after the next `prepared`."""
 
@@ -87,12 +81,14 @@ class Traffic(ABC):
         """Encode one of the gateway's own messages; None if this client's protocol has none."""
         return message.to_json()
 
-    def begin(self, text: str | None) -> None:
+    def begin(self, text: str | None) -> tuple[str, str | None]:
         """Begin a turn, or repeat it on another worker.
 
-        `text` is the turn's first message; None where that comes later.
+        `text` is the turn's first message; None where that comes later. Return the hash of the
+        turn's history, for cache-aware routing, and the session secret sent with the turn: that of
+        an earlier socket of the session.
         """
-        return
+        return "", None
 
     async def opening(self, held: str, ticket: Ticket) -> str | None:
         """Return what is sent to the worker for the message that was held for it."""
@@ -187,9 +183,10 @@ class ParsedTraffic(Traffic, Generic[Result]):
         self._read = None if turn is None else (text, turn)
         return RawMessage(kind, text)
 
-    def begin(self, text: str | None) -> None:
+    def begin(self, text: str | None) -> tuple[str, str | None]:
         if self._read is not None and self._read[0] == text:  # else the turn is repeated elsewhere
             self._turn, self._read = self._read[1], None
+        return super().begin(text)
 
 
 class TurnTraffic(ParsedTraffic["StreamingTurn"]):
@@ -206,11 +203,10 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
             return message.type, None
         return message.type, StreamingTurn.of(without_paths(message, self._voices), text)
 
-    def begin(self, text: str | None) -> None:
-        super().begin(text)
+    def begin(self, text: str | None) -> tuple[str, str | None]:
+        nothing, turn = super().begin(text), self._turn
         self._is_stopping, self._is_plain = False, True
-        self.history_hash = self._turn.history_hash if self._turn else ""
-        self.session_secret = self._turn.prefill.session_secret if self._turn else None
+        return (turn.history_hash, turn.prefill.session_secret) if turn else nothing
 
     async def opening(self, held: str, ticket: Ticket) -> str | None:
         return await self._prefill(is_cache_hit=ticket.is_cache_hit)

@@ -198,10 +198,17 @@ class DeskHttp:
         # The path as it came: decoded, a name with a question mark would be cut off there.
         place = request.scope["raw_path"] + b"?" * bool(request.url.query)
         place += request.scope["query_string"]
+        dropped = HOP_HEADERS | CLIENT_HEADERS
+        headers = [(name, value) for name, value in request.headers.items() if name not in dropped]
+        headers += [
+            (WORKER_SECRET_HEADER, self._secret),
+            ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
+            ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
+        ]
         forwarded = self._http.build_request(
             request.method,
             self._url.copy_with(raw_path=place),
-            headers=self._headers(request),
+            headers=headers,
             content=request.stream() if has_body else None,
             extensions=SNI,
         )
@@ -217,16 +224,3 @@ class DeskHttp:
             if name.decode("latin-1").lower() not in HOP_HEADERS
         ]
         return response
-
-    def _headers(self, request: Request) -> list[tuple[str, str]]:
-        kept = [
-            (name, value)
-            for name, value in request.headers.items()
-            if name not in HOP_HEADERS | CLIENT_HEADERS
-        ]
-        return [
-            *kept,
-            (WORKER_SECRET_HEADER, self._secret),
-            ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
-            ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
-        ]

@@ -389,8 +389,7 @@ class Relay:
             case effects.ConnectWorker():
                 pass  # the link connects once its `Assigned` event has been handled
             case effects.Forward(text) if self._link is not None:
-                ticket = self._link.ticket
-                await self._send_up(self._traffic.opening(text, ticket))
+                await self._send_up(self._traffic.opening(text, self._link.ticket))
             case effects.StartRelay():
                 self._is_relaying = True
             case effects.ReleaseWorker(is_clean):

@@ -96,12 +96,10 @@ class EtaConfig(WireModel):
     eta_half_duplex_s: Seconds = Field(180.0, description="A half-duplex session, s.")
     eta_audio_duplex_s: Seconds = Field(120.0, description="An audio duplex session, s.")
     eta_omni_duplex_s: Seconds = Field(90.0, description="An omni duplex session, s.")
-    eta_duplex_s: Seconds | None = Field(
-        None, description="A duplex session of unspecified kind, s; null: as omni."
-    )
-    ema_alpha: float | None = Field(
-        None, gt=0, le=1, description="Weight of the newest duration; null: unchanged."
-    )
+    eta_duplex_s: Seconds | None = None
+    """A duplex session of unspecified kind, s; null: as omni."""
+    ema_alpha: float | None = Field(None, gt=0, le=1)
+    """Weight of the newest duration; null: unchanged."""
 
 
 class EtaStatus(WireModel):

@@ -87,30 +87,25 @@ class Draining(WireModel):
 class WorkersListed(WireModel):
     """The configured workers."""
 
-    workers: list[WorkerAddress] = Field(
-        max_length=limits.WORKERS_MAX,
-        description="host:port, or dns:NAME:PORT for one at each address of the name.",
-    )
+    workers: list[WorkerAddress] = Field(max_length=limits.WORKERS_MAX)
+    """host:port, or dns:NAME:PORT for one at each address of the name."""
 
 
 class CleanupRequest(WireModel):
     """Limits of a cleanup; omitted ones are as configured."""
 
     dry_run: bool = Field(False, description="Only report what would be deleted.")
-    retention_days: float | None = Field(
-        None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
-    )
-    max_storage_gb: float | None = Field(
-        None, ge=-1, le=GIGABYTES_MAX, description="Most storage used, GB; -1: any."
-    )
+    retention_days: float | None = Field(None, ge=-1, le=DAYS_MAX)
+    """Oldest age kept, days; -1: any."""
+    max_storage_gb: float | None = Field(None, ge=-1, le=GIGABYTES_MAX)
+    """Most storage used, GB; -1: any."""
 
 
 class Login(WireModel):
     """The administrator's token."""
 
-    token: SecretStr = Field(
-        max_length=limits.PATH_MAX_CHARS, description="Of the configuration or the data folder."
-    )
+    token: SecretStr = Field(max_length=limits.PATH_MAX_CHARS)
+    """Of the configuration or the data folder."""
 
 
 class AdminState(WireModel):

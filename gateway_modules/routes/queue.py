@@ -141,9 +141,8 @@ class ServiceStatus(WireModel):
     is_intake_paused: bool = Field(False, description="New requests are refused.")
     model: ModelFacts | None = Field(None, description="The loaded model; null until there is one.")
     loading: LoadState | None = Field(None, description="Progress of the first worker loading.")
-    fetch: FetchProgress | None = Field(
-        None, description="Progress of downloading the embedded cascade; null: no download."
-    )
+    fetch: FetchProgress | None = None
+    """Progress of downloading the embedded cascade; null: no download."""
 
 
 class HealthAnswer(WireModel):

@@ -28,7 +28,7 @@ from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest, missing
-from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
+from gateway_modules.openai.speech import Speech, SpeechRequest, server_event, streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
@@ -120,7 +120,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
     # Until the first message an error is an HTTP status, which clients know how to retry.
     first = await unless_disconnected(request, anext(messages))
-    return Streamed(answer.events(first, messages), messages)
+    return streamed(answer.events(first, messages), messages)
 
 
 @router.post("/audio/speech", response_class=StreamingResponse)
@@ -148,7 +148,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     made = Speech(params, messages)
     await unless_disconnected(request, made.begin())
     body = gateway.clips.kept(clip_id, made.body()) if is_suggestion else made.body()
-    return Streamed(body, messages, params.media_type)
+    return streamed(body, messages, params.media_type)
 
 
 @router.get("/audio/voices")
@@ -265,7 +265,7 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     passages = _written(gateway, by_whisper, params, audio, client)
     if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
-        return Streamed(_events(first, passages, audio), passages)
+        return streamed(_events(first, passages, audio), passages)
 
     async def whole() -> Passages:
         async with aclosing(passages):

@@ -227,7 +227,13 @@ class DeskClient(TicketSource):
             case wire.Queue(tickets=moved):
                 self.queue_length, self.longest_wait_s = message.length, message.longest_wait_s
                 for now in moved:
-                    self._move(now)
+                    ticket = self._held.get(now.ticket_id)
+                    if ticket is not None and ticket.is_waiting:
+                        has_moved = ticket.position != now.position
+                        ticket.order, ticket.position = now.order, now.position
+                        ticket.estimated_wait_s = now.estimated_wait_s
+                        if has_moved:
+                            ticket.changed.set()
             case wire.Assigned(ticket_id=ticket_id):
                 if (ticket := self._held.get(ticket_id)) is not None:  # else it has left
                     worker = self.directory.at(message.worker)
@@ -243,15 +249,6 @@ class DeskClient(TicketSource):
             case wire.SessionCommand(session_id=session_id, command=command):
                 end = Rejected(errors.EndedByAdminError())
                 self._post(session_id, STOP if command == "stop" else end)
-
-    def _move(self, now: wire.WaitingTicket) -> None:
-        ticket = self._held.get(now.ticket_id)
-        if ticket is not None and ticket.is_waiting:
-            has_moved = ticket.position != now.position
-            ticket.order, ticket.position = now.order, now.position
-            ticket.estimated_wait_s = now.estimated_wait_s
-            if has_moved:
-                ticket.changed.set()
 
 
 Pool = WorkerPool | DeskClient

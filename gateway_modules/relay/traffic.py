@@ -123,7 +123,7 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> RawMessage:
-        message = await off_loop(is_heavy(text), texts.parse_object, text)
+        message = await off_loop(is_long(text) or names_files(text), texts.parse_object, text)
         kind = message.get("type")
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
@@ -230,7 +230,7 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    ticket.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
+                    ticket.retain(await off_loop(is_long(turn.text), turn.hash_after, text))
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -239,7 +239,7 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
     async def _prefill(self, *, is_cache_hit: bool) -> str:
         turn = self._turn
         assert turn is not None, "a worker without a turn"
-        return await off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
+        return await off_loop(is_long(turn.text), turn.for_worker, is_cache_hit=is_cache_hit)
 
 
 class ChatTraffic(ParsedTraffic[str]):
@@ -268,10 +268,9 @@ class ChatTraffic(ParsedTraffic[str]):
 
 async def parse_apart(work: Callable[[str], Result], text: str, voices: VoiceLibrary) -> Result:
     """Parse in a thread if the text is long, on the voices' threads if it names one."""
-    is_long = texts.size_chars(text) > INLINE_CHARS
-    if await off_loop(is_long, names_files, text):
+    if await off_loop(is_long(text), names_files, text):
         return await voices.run(work, text)
-    return await off_loop(is_long, work, text)
+    return await off_loop(is_long(text), work, text)
 
 
 async def off_loop(
@@ -285,8 +284,8 @@ async def off_loop(
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def is_heavy(text: str) -> bool:
-    return texts.size_chars(text) > INLINE_CHARS or names_files(text)
+def is_long(text: str) -> bool:
+    return texts.size_chars(text) > INLINE_CHARS
 
 
 def names_files(text: str) -> bool:
@@ -306,10 +305,6 @@ class StreamingTurn:
     def of(cls, prefill: streaming.Prefill, text: str) -> StreamingTurn:
         options, value = history.CacheOptions.of(prefill), _value_in(text)
         return cls(prefill, text, history.request_history_hash(prefill.messages, options, value))
-
-    @property
-    def is_heavy(self) -> bool:
-        return texts.size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
         prefill = self.prefill

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
@@ -214,6 +215,7 @@ class ClosingResponse(StreamingResponse):
     """A streamed response that closes what its body reads.
 
     However it ends: a body that never started, since the client had left, cannot do that itself.
+    If the body fails, the response is incomplete and the server closes the connection.
     """
 
     # Any: of the library's class.
@@ -231,6 +233,13 @@ class ClosingResponse(StreamingResponse):
             for close in reversed(self._closes):
                 stack.push_async_callback(close)
             await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except OmniError as error:
+            log = structlog.get_logger("openai")
+            log.warning("response cut off", error_code=error.code.value, reason=error.message)
 
 
 def json_answer(answer: BaseModel, request_headers: Headers) -> Response:

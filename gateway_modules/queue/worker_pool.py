@@ -12,7 +12,7 @@ import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -392,7 +392,21 @@ class WorkerPool(TicketSource):
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
-            running_tasks=_running_tasks(workers, self.eta_tracker, now),
+            running_tasks=[self._running(one, task, now) for one in workers for task in one.tasks],
+        )
+
+    def _running(
+        self, worker: WorkerConnection, task: Ticket, now: datetime
+    ) -> scheduling.RunningTaskInfo:
+        elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+        left_s = self.eta_tracker.get_eta(task.request_type) - elapsed_s
+        return scheduling.RunningTaskInfo(
+            worker_id=worker.worker_id,
+            request_type=task.request_type,
+            session_id=task.session_id,
+            started_at=task.started_at,
+            elapsed_s=round(elapsed_s, 1),
+            estimated_remaining_s=round(max(0.0, left_s), 1),
         )
 
     def update_eta_config(self, eta_config: scheduling.EtaConfig) -> scheduling.EtaStatus:
@@ -414,24 +428,3 @@ def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:
     known = dict(scheduling.TicketInfo.model_validate(ticket))
     waited_s = max(0.0, (now - ticket.enqueued_at).total_seconds())
     return scheduling.QueueItem(**known, wait_elapsed_s=round(waited_s, 1))
-
-
-def _running_tasks(
-    workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
-) -> list[scheduling.RunningTaskInfo]:
-    tasks = []
-    for worker in workers:
-        for task in worker.tasks:
-            elapsed_s = max(0.0, (now - task.started_at).total_seconds())
-            left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
-            tasks.append(
-                scheduling.RunningTaskInfo(
-                    worker_id=worker.worker_id,
-                    request_type=task.request_type,
-                    session_id=task.session_id,
-                    started_at=task.started_at,
-                    elapsed_s=round(elapsed_s, 1),
-                    estimated_remaining_s=round(max(0.0, left_s), 1),
-                )
-            )
-    return tasks

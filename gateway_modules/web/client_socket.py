@@ -54,15 +54,11 @@ class SocketKind(StrEnum):
         return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str) -> RequestType:
-        match self:
-            case SocketKind.DUPLEX:
-                return duplex_request_type(session_id)
-            case SocketKind.REALTIME:  # same load on the engine, hence the same estimate
-                return RequestType.HALF_DUPLEX_AUDIO
-            case SocketKind.LIVE:
-                return RequestType.AUDIO_DUPLEX
-            case _:
-                return RequestType(self.value)
+        if self is SocketKind.DUPLEX:
+            return duplex_request_type(session_id)
+        # Those of the same load on the engine, hence of the same estimate.
+        like = {SocketKind.REALTIME: "half_duplex_audio", SocketKind.LIVE: "audio_duplex"}
+        return RequestType(like.get(self, self.value))
 
 
 def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:

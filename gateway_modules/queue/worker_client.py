@@ -330,13 +330,12 @@ async def _blocks(text: str) -> AsyncIterator[bytes]:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    parts, size_bytes = [], 0
+    body = bytearray()
     async for part in response.aiter_bytes():
-        size_bytes += len(part)
-        if size_bytes > REPLY_MAX_BYTES:
+        body += part
+        if len(body) > REPLY_MAX_BYTES:
             raise errors.WorkerLostError("The worker's reply is too large.")
-        parts.append(part)
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _parsed(kind: type[Reply], status: int, body: bytes) -> Reply:

@@ -172,14 +172,6 @@ async def test_waiting_requests_are_limited_per_client() -> None:
     assert ask(pool, "chat")[0].position == 4
 
 
-@in_virtual_time
-async def test_an_unknown_request_type_is_refused_at_once() -> None:
-    pool = make_pool()
-    with pytest.raises(ValueError, match="telepathy"):
-        ask(pool, "telepathy")
-    assert idle_count(pool) == 1
-
-
 # Cancelling.
 
 

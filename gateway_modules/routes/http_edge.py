@@ -98,9 +98,7 @@ class HttpEdge:
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             connection = HTTPConnection(scope)
-            self._check_rate(connection)
-            self._gateway.access.check_host(connection)
-            self._gateway.access.check_origin(connection)
+            self._check(connection)
             client = self._gateway.access.limited_client(connection)
             scope[PARTS_MARK] = True
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
@@ -149,7 +147,7 @@ class HttpEdge:
     ) -> None:
         connection, path = HTTPConnection(scope), scope["path"]
         try:
-            self._check(connection, scope)
+            self._check(connection)
         except OmniError as error:
             await error_answer(error, path)(scope, receive, send)
             return
@@ -160,22 +158,19 @@ class HttpEdge:
             body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
             await self._app(scope, body, send)
 
-    def _check(self, connection: HTTPConnection, scope: Scope) -> None:
+    def _check(self, connection: HTTPConnection) -> None:
         """Immutable files do not count: many people may share an address."""
-        if IMMUTABLE_MARK not in scope:
-            self._check_rate(connection)
-        self._gateway.access.check_host(connection)
-        if scope["method"] not in SAFE_METHODS:
-            self._gateway.access.check_origin(connection)
+        scope, access = connection.scope, self._gateway.access
+        client = "" if IMMUTABLE_MARK in scope else access.limited_client(connection)
+        if client and not self._rates.take(client):
+            raise RateLimitedError()
+        access.check_host(connection)
+        if scope.get("method") not in SAFE_METHODS:  # a socket has none
+            access.check_origin(connection)
         length = connection.headers.get("content-length", "")
         limit = body_limit_bytes(self._gateway, scope["path"])
         if length.isdecimal() and int(length) > limit:
             raise TooBigError(f"The request has {length} bytes; {limit} are allowed.")
-
-    def _check_rate(self, connection: HTTPConnection) -> None:
-        client = self._gateway.access.limited_client(connection)
-        if client and not self._rates.take(client):
-            raise RateLimitedError()
 
     def _log_request(self, scope: Scope, status: int, duration_s: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER

@@ -244,7 +244,10 @@ class Budget:
 
     total: int
     per_client: int
-    refusals: tuple[str, str] = 2 * (NO_BUFFER,)  # of what is too much in total, for one client
+    refusals: tuple[str, str] = (
+        NO_BUFFER,
+        NO_BUFFER,
+    )  # of what is too much in total, for one client
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
@@ -292,7 +295,7 @@ UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
 def upload_budget(*largest_bytes: int) -> Budget:
     """Return the budget of all uploads; `largest_bytes` are the limits of single ones."""
     most = max(largest_bytes)
-    return Budget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, 2 * (UPLOADS_BUSY,))
+    return Budget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, (UPLOADS_BUSY, UPLOADS_BUSY))
 
 
 class UploadCounts:

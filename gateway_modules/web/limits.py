@@ -244,10 +244,7 @@ class Budget:
 
     total: int
     per_client: int
-    refusals: tuple[str, str] = (
-        NO_BUFFER,
-        NO_BUFFER,
-    )  # of what is too much in total, for one client
+    refusals: tuple[str, str] = (NO_BUFFER, NO_BUFFER)  # of too much in total, for one client
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 

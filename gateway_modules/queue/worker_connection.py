@@ -146,20 +146,18 @@ class FreeSlots(NamedTuple):
     by_hash: dict[str | None, Slot]
 
 
+@dataclass(eq=False, repr=False)
 class WorkerConnection:
     """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
 
-    def __init__(
-        self, worker_id: str, place: WorkerPlace, clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self.worker_id = worker_id
-        self.place = place
-        self.is_draining = False
-        self.has_left = False
-        self.slots = [Slot()]
-        self.service = scheduling.ServiceState()
-        self._clock = clock
-        self._ordered: FreeSlots | None = None  # see `_free`; None: out of date
+    worker_id: str
+    place: WorkerPlace
+    _clock: Callable[[], datetime] = utc_now
+    is_draining: bool = False
+    has_left: bool = False
+    slots: list[Slot] = field(default_factory=lambda: [Slot()])
+    service: scheduling.ServiceState = field(default_factory=scheduling.ServiceState)
+    _ordered: FreeSlots | None = None  # see `_free`; None: out of date
 
     @property
     def is_retiring(self) -> bool:

@@ -13,7 +13,9 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,31 +40,28 @@ MICROSECONDS: Final = 1_000_000
 REFRESH_S: Final = 0.25  # between two refreshes of estimates
 
 
+@dataclass(eq=False, repr=False)
 class ReturnTickets:
-    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal."""
+    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal.
 
-    def __init__(
-        self,
-        key: bytes | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        *,
-        awaits_returns: bool = False,
-    ) -> None:
-        """Without `key` a random one is used, which no other gateway accepts."""
-        self.awaits_returns = awaits_returns  # clients of an earlier gateway may still return
-        self.has_outstanding = False  # clients may hold valid tickets of this gateway
-        self.key = key or secrets.token_bytes(KEY_BYTES)
-        self._clock = clock
-        self._last = 0
-        self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
+    Without `key` a random one is used, which no other gateway accepts.
+    """
+
+    key: bytes = field(default_factory=partial(secrets.token_bytes, KEY_BYTES))
+    clock: Callable[[], datetime] = utc_now
+    awaits_returns: bool = False  # clients of an earlier gateway may still return
+    has_outstanding: bool = False  # clients may hold valid tickets of this gateway
+    _last: int = 0
+    # Those of the last `TICKET_LIFE_S`.
+    _spent: OrderedDict[int, float] = field(default_factory=OrderedDict)
 
     def draw(self) -> int:
         """Return a position after all others: Unix time in microseconds, strictly increasing."""
-        self._last = max(self._last + 1, int(self._clock().timestamp() * MICROSECONDS))
+        self._last = max(self._last + 1, int(self.clock().timestamp() * MICROSECONDS))
         return self._last
 
     def issue(self, order: int, session_id: str, kind: str) -> str:
-        payload = f"{order}.{int(self._clock().timestamp())}"
+        payload = f"{order}.{int(self.clock().timestamp())}"
         return f"{payload}.{self._signature(payload, session_id, kind)}"
 
     def read(self, ticket: str, session_id: str, kind: str) -> int | None:
@@ -71,7 +70,7 @@ class ReturnTickets:
         if not is_same_secret(signature, self._signature(payload, session_id, kind)):
             return None
         order, issued_s = map(int, payload.split("."))
-        if self._clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
+        if self.clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
             return None
         self._last = max(self._last, order)
         return order
@@ -81,7 +80,7 @@ class ReturnTickets:
 
     def spend(self, order: int) -> None:
         """Revoke the tickets of a position: a worker was assigned."""
-        now_s = self._clock().timestamp()
+        now_s = self.clock().timestamp()
         self._spent[order] = now_s
         while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:
             self._spent.popitem(last=False)

@@ -236,6 +236,7 @@ class _InboxItem(NamedTuple):
     handled: asyncio.Event
 
 
+@dataclass(eq=False, repr=False)
 class Relay:
     """One client's socket at the gateway.
 
@@ -243,26 +244,17 @@ class Relay:
     handled, and each timer and external caller has at most one event in it.
     """
 
-    def __init__(
-        self,
-        client: ClientSocket,
-        machine: QueueingMachine,
-        traffic: Traffic,
-        pool: Pool,
-        request: Request,
-        telemetry: RelayTelemetry,
-    ) -> None:
-        self.request = request
-        self._client = client
-        self._machine = machine
-        self._traffic = traffic
-        self.pool = pool
-        self._telemetry = telemetry
-        self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
-        self._timers: dict[events.TimerName, asyncio.TimerHandle] = {}
-        self._tasks: asyncio.TaskGroup | None = None
-        self._link: WorkerLink | None = None
-        self._is_relaying = False
+    _client: ClientSocket
+    _machine: QueueingMachine
+    _traffic: Traffic
+    pool: Pool
+    request: Request
+    _telemetry: RelayTelemetry
+    _inbox: asyncio.Queue[_InboxItem] = field(default_factory=asyncio.Queue)
+    _timers: dict[events.TimerName, asyncio.TimerHandle] = field(default_factory=dict)
+    _tasks: asyncio.TaskGroup | None = None
+    _link: WorkerLink | None = None
+    _is_relaying: bool = False
 
     @property
     def phase(self) -> QueueingPhase:

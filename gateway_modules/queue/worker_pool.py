@@ -103,17 +103,15 @@ def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTicket
     return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), awaits_returns=awaits_returns)
 
 
+@dataclass(eq=False, repr=False)
 class TicketSource(ABC):
     """Draws tickets, for requests and for sessions that already run; `stop` closes `client`."""
 
-    def __init__(
-        self, client: WorkerClient, tickets: ReturnTickets, clock: Callable[[], datetime]
-    ) -> None:
-        self.client = client
-        self.tickets = tickets
-        self.is_stopped = False
-        self._clock = clock
-        self._idle: asyncio.Event | None = None  # set when the pool is idle
+    client: WorkerClient
+    tickets: ReturnTickets
+    _clock: Callable[[], datetime]
+    is_stopped: bool = False
+    _idle: asyncio.Event | None = None  # set when the pool is idle
 
     @property
     @abstractmethod

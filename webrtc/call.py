@@ -123,10 +123,7 @@ class Call:
         playout: Playout,
         settings: WebRtcSettings,
     ) -> None:
-        """Create a call; the caller then uses `answer`, `run` and `close`.
-
-        The socket is open, and the session's first event has been sent.
-        """
+        """The socket is open, the first event sent; then come `answer`, `run` and `close`."""
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._settings = settings
         self._peer = RTCPeerConnection()

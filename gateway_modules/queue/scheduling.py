@@ -121,10 +121,7 @@ class EtaStatus(WireModel):
 
 @dataclass
 class ServiceState:
-    """State of a worker, accumulated from its health answers.
-
-    An answer requested in an earlier `epoch` is stale.
-    """
+    """State of a worker, from its health answers; one requested in an earlier `epoch` is stale."""
 
     status: WorkerStatus = WorkerStatus.OFFLINE  # `IDLE` in service
     foreign_status: WorkerStatus = WorkerStatus.IDLE  # for sessions of other gateways

@@ -35,10 +35,7 @@ def utc_now() -> datetime:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request, from entering the queue to releasing its slot at the end of its `with` block.
-
-    Moved and ended by its pool only.
-    """
+    """A request in the queue or a slot, until the end of its block; only its pool changes it."""
 
     request_type: RequestType
     session_id: str | None = None
@@ -247,11 +244,7 @@ class WorkerConnection:
         self.serve(ticket, slot)
 
     def release_slot(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """Release a slot.
-
-        With `must_confirm` the session may still run on the worker: it counts as a foreign session
-        until a health answer no longer includes it.
-        """
+        """With `must_confirm` its session counts as foreign until a health answer omits it."""
         if must_confirm and slot.ticket is not None:
             self.service.foreign_sessions += 1
             self.service.foreign_status = slot.ticket.status
@@ -283,11 +276,7 @@ class WorkerConnection:
                 self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
-        """Apply a health answer.
-
-        One requested before the latest assignment or release, hence in an earlier `epoch`, is
-        stale: it only shows that the worker is alive.
-        """
+        """Apply a health answer; one of an earlier `epoch` only shows that the worker is alive."""
         service, now = self.service, self._clock()
         if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
             self.forget_caches()

@@ -282,10 +282,7 @@ class Relay:
         return item.handled
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
-        """Continue the session on another socket until that one is replaced, lost or closed.
-
-        `last_seq` is the number of the last message the client received.
-        """
+        """Continue the session on another socket until that one is replaced, lost or closed."""
         socket = self._client.socket
         if self._link is not None:
             await self._link.detach()  # messages in flight are sent again, in order

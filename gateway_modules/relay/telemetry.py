@@ -155,10 +155,7 @@ class RelayTelemetry:
 
 @dataclass
 class DiagnosticsFile:
-    """A session's `client_diagnostic` messages; those beyond the limits are dropped.
-
-    So are all until `begin` names the recording.
-    """
+    """A session's `client_diagnostic` messages from `begin` on; those beyond limits are dropped."""
 
     recordings: RecordingStore
     limits: LimitSettings

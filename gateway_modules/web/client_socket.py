@@ -179,10 +179,7 @@ async def close_quietly(websocket: WebSocket, code: CloseCode, reason: str) -> N
 
 @dataclass(frozen=True)
 class Pace:
-    """A client's sending rate: sustained and burst.
-
-    A client that sends faster is slowed down by backpressure; nothing is dropped.
-    """
+    """A client's sustained and burst rate; one that sends faster is slowed down by backpressure."""
 
     messages_per_s: float = 200.0
     messages_at_once: float = 2_000.0

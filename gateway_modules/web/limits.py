@@ -84,10 +84,7 @@ Peer = tuple[str, int]  # its address and port, which identify an open connectio
 
 
 class Connections:
-    """The open connections.
-
-    Beyond `limit` the connection idle longest is closed; if none is idle, the new one is refused.
-    """
+    """Beyond `limit` the connection idle longest is closed, or, if none is, the new one refused."""
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
         """`client_of` maps a peer's address to the client whose quota it uses; "" for none."""

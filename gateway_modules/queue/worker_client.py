@@ -176,8 +176,7 @@ class WorkerClient:
     async def health(self, worker: WorkerConnection) -> wire.WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.
 
-        Raises:
-            WorkerUnreachableError: It did not answer in time.
+        Raises WorkerUnreachableError if it did not answer in time.
         """
         try:
             status, body = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
@@ -217,8 +216,7 @@ class WorkerClient:
     ) -> AsyncGenerator[wire.TranscriptPassage]:
         """Yield the passages of a transcript as they arrive; `audio` is float32, mono, 16 kHz.
 
-        Raises:
-            OmniError: As for `chat`; also `GenerationFailedError` part-way.
+        Raises as `chat` does; also GenerationFailedError part-way.
         """
         url = self._url("http", worker, "/transcribe")
         stream = self._http.stream

@@ -124,8 +124,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
     app.add_middleware(HttpEdge, gateway=gateway)
     if gateway.doors is not None:
-        secret = shared_secret(gateway.settings)
-        app.add_middleware(DoorsOnly, doors=gateway.doors, secret=secret)
+        app.add_middleware(DoorsOnly, doors=gateway.doors, secret=shared_secret(gateway.settings))
     origins = gateway.settings.security.allowed_origins
     if origins and not is_desk:  # the outermost, so that an allowed page can read refusals too
         app.add_middleware(

@@ -74,8 +74,7 @@ class Realtime:
             case "output_audio_buffer.clear":
                 return [Flush()]
             case "session.update" if isinstance(event.get("session"), dict):
-                session = with_pcm(event["session"])
-                return [ToServer(json.dumps({**event, "session": session}))]
+                return [ToServer(json.dumps({**event, "session": with_pcm(event["session"])}))]
             case _:
                 return [ToServer(text)]
 

@@ -154,8 +154,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    listed = await asyncio.to_thread(gateway.voices.list_all)
-    found = [voice_object(voice) for voice in listed]
+    found = [voice_object(voice) for voice in await asyncio.to_thread(gateway.voices.list_all)]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return JSONResponse({"object": "list", "data": found, "has_more": False, **ends})
 

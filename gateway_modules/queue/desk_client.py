@@ -191,8 +191,7 @@ class DeskClient(TicketSource):
                 self.is_connected = False
                 self._outbox.clear()
                 if self._away is None:
-                    loop = asyncio.get_running_loop()
-                    self._away = loop.call_later(AWAY_LIMIT_S, self._give_up)
+                    self._away = asyncio.get_running_loop().call_later(AWAY_LIMIT_S, self._give_up)
             await asyncio.sleep(RETRY_S)
 
     def _begin(self, welcome: wire.Welcome) -> None:

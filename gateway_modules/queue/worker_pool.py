@@ -208,8 +208,7 @@ class WorkerPool(TicketSource):
         self._held_until_s = NEVER_S  # nothing is assigned before this Unix time
         self._estimated_s = NEVER_S  # Unix time of the latest refresh
         self._forecast = Forecast(())
-        probe = self.client.health
-        self.directory = Directory(worker_addresses, probe, self._dispatch_next, clock)
+        self.directory = Directory(worker_addresses, self.client.health, self._dispatch_next, clock)
 
     @property
     def workers(self) -> dict[str, WorkerConnection]:

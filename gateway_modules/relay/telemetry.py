@@ -103,8 +103,7 @@ class RelayTelemetry:
                 self._waited("refused")
                 self._relayed()
             case events.QueueRefused(error):
-                is_cancelled = isinstance(error, QueueCancelledError)
-                self._waited("cancelled" if is_cancelled else "refused")
+                self._waited("cancelled" if isinstance(error, QueueCancelledError) else "refused")
             case events.RawMessage("stop") | events.RawMessage("close") | events.Disconnected():
                 if phase is QueueingPhase.WAITING:
                     self._waited("gone")
@@ -139,8 +138,7 @@ class RelayTelemetry:
             now_s = self._clock()
             self._metrics.waited(self._mode, now_s - self._queued_s, outcome)
             if self._trace is not None:
-                outcomes = {"outcome": outcome}
-                self._trace.write("queue", self._queued_s, now_s, attributes=outcomes)
+                self._trace.write("queue", self._queued_s, now_s, attributes={"outcome": outcome})
             self._queued_s = None
 
     def _relayed(self) -> None:

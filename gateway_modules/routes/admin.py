@@ -283,8 +283,7 @@ def recordings(
 async def history(request: Request, gateway: GatewayHere) -> Response:
     """Return the last hour as columns: sessions, queue, units, memory, refusals."""
     assert gateway.trends is not None, "a door asks its desk"
-    columns = gateway.trends.history()
-    return await asyncio.to_thread(json_answer, columns, request.headers)
+    return await asyncio.to_thread(json_answer, gateway.trends.history(), request.headers)
 
 
 @admin_router.get("/logs", response_model=administration.LogPart, responses=problems(400, 404, 422))

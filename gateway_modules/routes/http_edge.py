@@ -92,8 +92,7 @@ class HttpEdge:
             if scope["type"] == "websocket":
                 await self._socket(scope, receive, send)
             else:
-                plain = self._gateway.pages.resolved(scope)
-                await self._request(plain, receive, send, request_id)
+                await self._request(self._gateway.pages.resolved(scope), receive, send, request_id)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -137,8 +136,7 @@ class HttpEdge:
             self._log.exception("request failed")
             if status:
                 raise  # the response has begun: the server closes the connection
-            answer = error_answer(error, scope["path"])
-            await answer(scope, receive, send_on)
+            await error_answer(error, scope["path"])(scope, receive, send_on)
         finally:
             self._log_request(scope, status, time.monotonic() - began_s)
 

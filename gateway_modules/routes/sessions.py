@@ -256,8 +256,7 @@ def set_comment(body: Comment, recording: ExistingId, gateway: GatewayHere) -> C
     text, most = body.comment.strip(), gateway.settings.limits.comment_chars
     if len(text) > most:
         raise errors.TooBigError(f"A comment has at most {most} characters.")
-    content = text.encode("utf-8", "replace")
-    gateway.recordings.write(recording, names.COMMENT_FILE, content)
+    gateway.recordings.write(recording, names.COMMENT_FILE, text.encode("utf-8", "replace"))
     return CommentKept(len=len(text))
 
 

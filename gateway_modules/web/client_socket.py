@@ -230,8 +230,7 @@ class ClientSocket:
             parts = [event["text"]]
         if parts is None:
             raise BinaryMessageError()
-        is_long = sum(map(len, parts)) > INLINE_CHARS
-        if is_long:
+        if sum(map(len, parts)) > INLINE_CHARS:
             text, size_bytes = await asyncio.to_thread(self._checked, parts)
         else:
             text, size_bytes = self._checked(parts)

@@ -203,8 +203,7 @@ class WebFiles(StaticFiles):
             kind = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix) or media_type(path.name)
             if not is_packed:
                 return FileResponse(path, media_type=kind, headers=headers)
-            version = path, stat.st_mtime_ns, stat.st_size
-            body = await asyncio.to_thread(self._packed, *version)
+            body = await asyncio.to_thread(self._packed, path, stat.st_mtime_ns, stat.st_size)
         except OSError as error:
             raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"

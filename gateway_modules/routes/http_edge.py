@@ -21,8 +21,8 @@ import structlog
 from fastapi import APIRouter
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -292,10 +292,6 @@ def forwarding(gateway: Gateway) -> APIRouter:
     """
     desk = gateway.desk
     assert desk is not None, "a door has a desk"
-
-    async def forward(request: Request) -> Response:
-        return await desk.answer(request)
-
     router = APIRouter(include_in_schema=False)
     parts = queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router
     routes = [one for part in parts for one in part.routes if isinstance(one, Route)]
@@ -303,5 +299,5 @@ def forwarding(gateway: Gateway) -> APIRouter:
     routes += [one for one in files if not SAFE_METHODS >= (one.methods or set())]
     for one in routes:
         if one.path not in OPEN_PATHS:
-            router.add_api_route(one.path, forward, methods=sorted(one.methods or ()))
+            router.add_api_route(one.path, desk.answer, methods=sorted(one.methods or ()))
     return router

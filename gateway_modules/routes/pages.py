@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from html import escape
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -22,6 +22,7 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
+from gateway_modules.routes.admin import Name
 from gateway_modules.routes.sessions import existing_recording
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
@@ -40,8 +41,6 @@ PAGES: Final[Mapping[str, tuple[str | None, str]]] = {
     "/admin": (None, "admin.html"),
     "/api/docs": (None, "api-docs.html"),
 }
-
-Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 READ: Final = ["GET", "HEAD"]  # monitors ask for the head alone
 router = APIRouter(include_in_schema=False)

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
+from core.errors import NoWorkerError
 from core.files import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
@@ -112,6 +113,12 @@ class Gateway:
     def sessions(self) -> LiveSessions | Doors:
         """The sessions of this process, or of a desk's doors."""
         return self.live if self.doors is None else self.doors
+
+    def check_open(self, app_id: str | None = None) -> None:
+        if app_id is not None:
+            self.apps.check(app_id)
+        if not self.relay_pool.is_open:
+            raise NoWorkerError()
 
     def sizes_bytes(self, kind: SocketKind) -> tuple[int, int]:
         """Return the limits of a client's messages; see `ClientSocket`."""

@@ -26,6 +26,7 @@ from core.schemas import limits
 from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
+from gateway_modules.administration import TURN_BASED
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest, missing
 from gateway_modules.openai.speech import Speech, SpeechRequest, server_event, streamed
@@ -33,7 +34,7 @@ from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
+from gateway_modules.routes.chat import Assignment, replies, reply
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
@@ -106,7 +107,7 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
-    check_chat(gateway)
+    gateway.check_open(TURN_BASED)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
@@ -129,8 +130,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 
     A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
     """
-    if not gateway.relay_pool.is_open:
-        raise errors.NoWorkerError()
+    gateway.check_open()
     params = parse_body(SpeechRequest, await request.body())
     check_model(gateway, params.model)
     if not params.input.strip():

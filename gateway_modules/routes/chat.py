@@ -102,18 +102,12 @@ class StopSomeAnswer(WireModel):
 )
 async def chat(request: Request, gateway: GatewayHere) -> Response:
     """Answer one request, waiting for a worker if necessary; disconnecting cancels it."""
-    check_chat(gateway)
+    gateway.check_open(TURN_BASED)
     text = await text_of(request)
     prepared = await parse_apart(partial(_prepared, gateway.voices), text, gateway.voices)
     client = gateway.access.limited_client(request)
     answer = await unless_disconnected(request, _answer(gateway, prepared, client))
     return JSONResponse(answer.model_dump(mode="json"))
-
-
-def check_chat(gateway: Gateway) -> None:
-    gateway.apps.check(TURN_BASED)
-    if not gateway.relay_pool.is_open:
-        raise errors.NoWorkerError()
 
 
 def _prepared(voices: VoiceLibrary, text: str) -> str:

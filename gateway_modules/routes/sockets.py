@@ -58,9 +58,7 @@ async def serve(
     with structlog.contextvars.bound_contextvars(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
-                gateway.apps.check(APP_OF_REQUEST[kind.request_type(session_id)])
-                if not gateway.relay_pool.is_open:
-                    raise errors.NoWorkerError()
+                gateway.check_open(APP_OF_REQUEST[kind.request_type(session_id)])
                 params, last_seq = websocket.query_params, None
                 if queue.RESUME_TOKEN in params:
                     last_seq = queue.read_seq(params.get(queue.LAST_SEQ, ""))

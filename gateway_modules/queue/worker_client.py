@@ -266,8 +266,22 @@ class WorkerClient:
         address = self._url("ws", worker, path)
         if query:
             address += f"?{urlencode(query)}"
-        headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
-        socket = await self._open(address, headers, max_bytes, tries)
+        while True:
+            try:
+                socket = await self.connect(
+                    address,
+                    create_connection=WorkerSocket,
+                    additional_headers={**self._headers, SESSION_SECRET_HEADER: session_secret},
+                    max_size=max_bytes,
+                    max_queue=WAITING_MESSAGES,
+                    **socket_options(self.tls, self.heartbeat_s),
+                )
+                break
+            except (OSError, TimeoutError, WebSocketException) as error:
+                tries -= 1
+                if tries <= 0:
+                    raise errors.WorkerUnreachableError() from error
+            await asyncio.sleep(CONNECT_PAUSE_S)
         try:
             yield socket
         finally:
@@ -283,25 +297,6 @@ class WorkerClient:
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> wire.ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
         return _parsed(wire.ActionResult, *answer)
-
-    async def _open(
-        self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
-    ) -> WorkerSocket:
-        while True:
-            try:
-                return await self.connect(
-                    address,
-                    create_connection=WorkerSocket,
-                    additional_headers=headers,
-                    max_size=max_bytes,
-                    max_queue=WAITING_MESSAGES,
-                    **socket_options(self.tls, self.heartbeat_s),
-                )
-            except (OSError, TimeoutError, WebSocketException) as error:
-                tries -= 1
-                if tries <= 0:
-                    raise errors.WorkerUnreachableError() from error
-            await asyncio.sleep(CONNECT_PAUSE_S)
 
     async def _call(
         self,

@@ -179,7 +179,13 @@ class DeskClient(TicketSource):
                     assert isinstance(welcome, wire.Welcome), "a desk's first message"
                     problem, self.is_connected = "", True
                     LOG.info("desk connected")
-                    self._begin(welcome)
+                    if self._away is not None:
+                        self._away.cancel()
+                        self._away = None
+                    self.tickets.key = bytes.fromhex(welcome.ticket_key)
+                    # Sessions first, so that their slots are not assigned again.
+                    for ticket in sorted(self._held.values(), key=lambda held: held.is_waiting):
+                        self._send(_entry(ticket))
                     await first_of(self._read(socket), self._write(socket))
             except (OSError, TimeoutError, WebSocketException, ValidationError) as error:
                 if self.is_connected or str(error) != problem:
@@ -193,15 +199,6 @@ class DeskClient(TicketSource):
                 if self._away is None:
                     self._away = asyncio.get_running_loop().call_later(AWAY_LIMIT_S, self._give_up)
             await asyncio.sleep(RETRY_S)
-
-    def _begin(self, welcome: wire.Welcome) -> None:
-        """Name the tickets held: sessions first, so that their slots are not assigned again."""
-        if self._away is not None:
-            self._away.cancel()
-            self._away = None
-        self.tickets.key = bytes.fromhex(welcome.ticket_key)
-        for ticket in sorted(self._held.values(), key=lambda ticket: ticket.is_waiting):
-            self._send(_entry(ticket))
 
     def _give_up(self) -> None:
         self._away = None  # for the tickets that return to their positions from now on

@@ -247,7 +247,12 @@ Passages = list[TranscriptPassage]
 @router.post("/audio/transcriptions")
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     """Transcribe a file; disconnecting ends it."""
-    params, content = await _form(request)
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise missing("file", "send the recording as multipart/form-data.")
+        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
+        params, content = parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
     check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
     answering = [(one, one.service.latest) for one in known if one.is_answering]
@@ -271,15 +276,6 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
             return [passage async for passage in passages]
 
     return _answer(params, await unless_disconnected(request, whole()), audio)
-
-
-async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
-    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
-        file = form.get("file")
-        if not isinstance(file, UploadFile):
-            raise missing("file", "send the recording as multipart/form-data.")
-        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
-        return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
 
 def _written(

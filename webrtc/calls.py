@@ -26,14 +26,8 @@ from core.schemas.limits import MIB
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
 from core.serving.server import SecretGate
+from gateway_modules.web import responses
 from gateway_modules.web.messages import unless_disconnected
-from gateway_modules.web.responses import (
-    OPENAI_PREFIX,
-    RETRY_AFTER_S,
-    RETRY_STATUSES,
-    error_answer,
-    on_client_gone,
-)
 from settings.webrtc import WebRtcSettings
 from webrtc.call import Call, check_offer
 from webrtc.dialect import Dialect, Live, Realtime, read
@@ -215,7 +209,7 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
     app.state.calls = calls
     app.add_exception_handler(errors.OmniError, _on_omni_error)
     app.add_exception_handler(RefusedError, _on_refused)
-    app.add_exception_handler(ClientDisconnect, on_client_gone)
+    app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
 
@@ -238,10 +232,16 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
 
 async def _on_omni_error(request: Request, error: Exception) -> Response:
-    return error_answer(error, OPENAI_PREFIX)  # passed on by the gateway unchanged
+    return responses.error_answer(
+        error, responses.OPENAI_PREFIX
+    )  # passed on by the gateway unchanged
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in RETRY_STATUSES else {}
+    headers = (
+        {"Retry-After": str(responses.RETRY_AFTER_S)}
+        if error.status in responses.RETRY_STATUSES
+        else {}
+    )
     return Response(error.body, error.status, headers, media_type="application/json")

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -304,7 +296,7 @@ class WorkerClient:
         method: Literal["GET", "POST"],
         path: str,
         timeout_s: float,
-        body: bytes | AsyncIterable[bytes] | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
         further: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} if body is not None else {}

@@ -74,6 +74,13 @@ class Ticket:
         assert self.assigned is not None, "no worker is assigned"
         return self.assigned
 
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters of its worker's address."""
+        duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
+        variant = {"variant": duplex[self.request_type]} if self.request_type in duplex else {}
+        return {"session_id": self.session_id or "", **variant}
+
     def end_wait(
         self, outcome: WorkerConnection | OmniError, *, is_cache_hit: bool = False
     ) -> None:

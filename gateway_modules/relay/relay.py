@@ -30,12 +30,7 @@ from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, Work
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.relay.telemetry import RelayTelemetry
 from gateway_modules.relay.traffic import Traffic, Verdict
-from gateway_modules.web.client_socket import (
-    ClientGoneError,
-    ClientSocket,
-    SocketKind,
-    worker_query,
-)
+from gateway_modules.web.client_socket import ClientGoneError, ClientSocket, SocketKind
 from gateway_modules.web.limits import happens
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
 from gateway_modules.web.security import hash_of
@@ -177,7 +172,7 @@ class WorkerLink:
 
     async def _serve(self, worker: WorkerConnection) -> events.Event:
         request = self._request
-        query = {**worker_query(request.session_id, request.request_type), **request.query}
+        query = {**self.ticket.query, **request.query}
         if self.last_seq is not None:
             query[queue.LAST_SEQ] = str(self.last_seq)
         tries = 1 if self._pool.directory.is_other_free(worker) else request.tries

@@ -33,7 +33,7 @@ from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.traffic import parse_apart
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
-from gateway_modules.web.client_socket import SocketKind, worker_query
+from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
 from gateway_modules.web.security import ADMIN_MARK, new_session_secret
@@ -193,7 +193,7 @@ async def _served(
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        {**worker_query(ticket.session_id or "", CHAT), **query},
+        {**ticket.query, **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:

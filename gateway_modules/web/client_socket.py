@@ -61,12 +61,6 @@ class SocketKind(StrEnum):
         return RequestType(like.get(self, self.value))
 
 
-def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
-    duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
-    variant = {"variant": duplex[request_type]} if request_type in duplex else {}
-    return {"session_id": session_id, **variant}
-
-
 class ClientGoneError(Exception):
     def __init__(self, reason: str = f"closed with {VANISHED}") -> None:
         super().__init__(reason)

@@ -72,7 +72,7 @@ class Leave(OfTicket):
 
     type: Literal["leave"] = "leave"
     has_started: bool = False
-    kept_hash: str | None = None
+    kept_hash: str = ""
 
 
 class StatusChanged(OfTicket):

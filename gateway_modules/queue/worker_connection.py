@@ -54,7 +54,7 @@ class Ticket:
     is_cache_hit: bool = False  # the worker should hold exactly the requested history
     refusal: OmniError | None = None
     has_started: bool = False  # so that its duration counts towards the estimates
-    kept_hash: str | None = None  # history in the worker's cache when the slot is released
+    kept_hash: str = ""  # of the history in the worker's cache when the slot is released
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
     on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
     on_status: Callable[[WorkerStatus], None] | None = None  # called by `update_status`
@@ -109,10 +109,6 @@ class Ticket:
         if self.refusal is not None:
             raise self.refusal
         return self.worker
-
-    def retain(self, cached_hash: str) -> None:
-        """Set the history that the worker's cache holds when the slot is released; "": none."""
-        self.kept_hash = cached_hash or None
 
     def update_status(self, status: WorkerStatus) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""

@@ -277,7 +277,7 @@ class WorkerPool(TicketSource):
         if ticket.has_started:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
-        worker.remember(slot, ticket.kept_hash)
+        worker.remember(slot, ticket.kept_hash or None)
         is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
         worker.release_slot(slot, must_confirm=must_confirm)

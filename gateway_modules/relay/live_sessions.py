@@ -146,7 +146,7 @@ class Door:
             case wire.Leave(ticket_id=ticket_id):
                 if (left := self.held.pop(ticket_id, None)) is not None:
                     left.has_started |= message.has_started
-                    left.retain(message.kept_hash or "")
+                    left.kept_hash = message.kept_hash
                     self.pool.leave(left)
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
                 self.held[ticket_id].update_status(message.status)

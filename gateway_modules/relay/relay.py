@@ -113,9 +113,9 @@ class WorkerLink:
 
     def settle(self, *, is_clean: bool) -> None:
         if not is_clean:
-            self.ticket.retain("")
+            self.ticket.kept_hash = ""
         elif self._socket is None and self.ticket.is_cache_hit:
-            self.ticket.retain(self.ticket.history_hash)  # the cache was not touched
+            self.ticket.kept_hash = self.ticket.history_hash  # the cache was not touched
 
     async def send(self, text: str) -> None:
         """Send a message to the worker, a long one in parts; the reader detects a closed socket."""

@@ -230,7 +230,7 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    ticket.retain(await off_loop(is_long(turn.text), turn.hash_after, text))
+                    ticket.kept_hash = await off_loop(is_long(turn.text), turn.hash_after, text)
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST

@@ -81,7 +81,7 @@ def release(
     ticket = ticket or worker.oldest_task
     if ticket is not None:
         ticket.has_started = True
-        ticket.kept_hash = cached_hash
+        ticket.kept_hash = cached_hash or ""
         pool.leave(ticket)
 
 

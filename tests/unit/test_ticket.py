@@ -118,7 +118,7 @@ async def test_the_cache_is_retained_only_on_request() -> None:
     (worker,) = workers_of(pool)
     async with assigned(pool, "streaming", history_hash="A") as ticket:
         assert not ticket.is_cache_hit
-        ticket.retain("B")
+        ticket.kept_hash = "B"
     assert freshest(worker).cached_hash == "B"
     with pytest.raises(ZeroDivisionError):
         async with assigned(pool, "streaming", history_hash="B") as ticket:
@@ -167,7 +167,7 @@ async def hold(pool: WorkerPool) -> None:
         ticket.has_started = True
         for _ in range(3):
             await asyncio.sleep(0)
-        ticket.retain("B")
+        ticket.kept_hash = "B"
         await asyncio.sleep(0)
 
 

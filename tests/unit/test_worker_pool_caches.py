@@ -141,5 +141,5 @@ async def test_each_slot_remembers_its_own_history() -> None:
     for name in ("A", "B"):
         with pool.enqueue(new_ticket("streaming", history_hash=name)) as ticket:
             assert ticket.is_cache_hit
-            ticket.retain(name)
+            ticket.kept_hash = name
     assert [cache.cached_hash for cache in caches(pool.workers.values()).workers] == ["A…", "B…"]

@@ -108,7 +108,7 @@ class PoolMachine(PoolBench):
             assert ticket.is_cache_hit == (number in self.model.hits)
             ticket.has_started = True
             cache = await door
-            ticket.retain(cache)
+            ticket.kept_hash = cache
         finally:
             self.pool.leave(ticket)
             confirms = self.tickets[number].request_type in LONG_REQUESTS
@@ -162,7 +162,7 @@ class PoolMachine(PoolBench):
     def give_back(self, number: int, cache: str | None, *, confirms: bool) -> None:
         """Release a worker twice; the second time must not matter."""
         ticket = self.tickets[number]
-        ticket.kept_hash = cache
+        ticket.kept_hash = cache or ""
         for _ in range(2):
             self.pool.leave(ticket, is_lost=confirms)
         confirms = confirms or ticket.request_type in LONG_REQUESTS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -40,10 +41,9 @@ MESSAGE_MAX_BYTES: Final = 64 * MIB  # 100,000 waiting tickets in one text
 LOG: Final = structlog.get_logger("door")
 
 
+@dataclass(eq=False, repr=False)
 class DoorWorkers(WorkerSet):
-    def __init__(self, send: Callable[[wire.FromDoor], None]) -> None:
-        super().__init__()
-        self._send = send
+    _send: Callable[[wire.FromDoor], None]
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)

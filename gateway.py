@@ -20,7 +20,6 @@ import structlog
 import typer
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from rich.console import Console
 from starlette.exceptions import HTTPException
@@ -43,7 +42,6 @@ from gateway_modules.web.certificates import certificate_names, ensure_certifica
 from gateway_modules.web.server import GatewayConfig, GatewayServer
 from recording.bucket import BucketError
 
-TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
     "HTTP interface of the gateway. Conversations go over WebSockets at /ws/streaming, "
     "/ws/half_duplex, /ws/duplex and /ws/chat, which this description does not cover. Every "
@@ -52,7 +50,6 @@ DESCRIPTION: Final = (
     "one conversation or its recording need its secret in the header X-Session-Secret, which the "
     "conversation's own socket received in `queue_done`, or the administrator's token."
 )
-API_VERSION: Final = "0.1.0"
 THREADS: Final = 32  # for files, long messages, and waiting for decoders
 BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
 
@@ -93,9 +90,9 @@ def create_app(
             await gateway.stop()
 
     app = FastAPI(
-        title=TITLE,
+        title="MiniCPM-o live",
         description=DESCRIPTION,
-        version=API_VERSION,
+        version="0.1.0",  # of the interface
         docs_url=None,  # it loads scripts from other sites; ours is at /api/docs
         redoc_url=None,
         openapi_url=None,  # it is computed on the event loop; `_add_routes` has ours
@@ -119,8 +116,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         # As they are: including a router would analyze each of its routes again.
         app.router.routes.extend(router.routes)
     if not is_desk:
-        files = responses.StaticFolder(gateway.pages.folder, gateway.web_files)
-        app.mount("/static", files, name="static")
+        app.mount("/static", gateway.pages.files, name="static")
     app.add_exception_handler(OmniError, responses.on_error)
     app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
     app.add_exception_handler(BucketError, sessions.on_store_away)
@@ -128,8 +124,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
     app.add_middleware(HttpEdge, gateway=gateway)
     if gateway.doors is not None:
-        secret = shared_secret(gateway.settings)
-        app.add_middleware(DoorsOnly, doors=gateway.doors, secret=secret)
+        app.add_middleware(DoorsOnly, doors=gateway.doors, secret=shared_secret(gateway.settings))
     origins = gateway.settings.security.allowed_origins
     if origins and not is_desk:  # the outermost, so that an allowed page can read refusals too
         app.add_middleware(
@@ -148,19 +143,12 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
 # Any: an OpenAPI document as JSON has it.
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with `ChatRequest`, which no route declares."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            routes=app.routes,
-            tags=app.openapi_tags,
-        )
+    document = app.openapi()
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    if "ChatRequest" not in schemas:
         schema = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas |= schema.pop("$defs", {}) | {"ChatRequest": schema} | schemas
-        app.openapi_schema = document
-    return app.openapi_schema
+    return document
 
 
 def main(

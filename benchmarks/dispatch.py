@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.summary import MS_PER_S, Verdict, exit_unless_met, print_verdicts
+from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
@@ -29,7 +30,7 @@ def filled(workers: int, occupied: float) -> WorkerPool:
         worker.observe(health, worker.service.epoch)
     held = round(SLOTS * occupied) * workers
     for _ in range(held + (WAITING if occupied == 1.0 else 0)):
-        pool.enqueue("audio_duplex")
+        pool.enqueue(Ticket(RequestType.AUDIO_DUPLEX))
     return pool
 
 
@@ -49,7 +50,7 @@ def main() -> None:
             pool = filled(workers, occupied)
 
             def one_session(pool: WorkerPool = pool) -> None:
-                ticket: Ticket = pool.enqueue("audio_duplex")
+                ticket = pool.enqueue(Ticket(RequestType.AUDIO_DUPLEX))
                 pool.leave(ticket)
 
             poll_ms = mean_ms(pool._dispatch_next)

@@ -83,9 +83,9 @@ class AppRegistry:
             name = APPS[app_id].name if app_id in APPS else app_id
             raise AppDisabledError(f"{name} is currently disabled.")
 
-    def set_enabled(self, app_id: str, enabled: bool) -> AppState | None:
+    def set_enabled(self, app_id: str, enabled: bool) -> AppState:
         if app_id not in APPS:
-            return None
+            raise NotFoundError("There is no such app.")
         with self.store.transaction() as state:
             state.execute("REPLACE INTO apps VALUES (?, ?)", (app_id, enabled))
         return AppState(**dict(APPS[app_id]), enabled=enabled)

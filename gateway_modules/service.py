@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
+from core.errors import NoWorkerError
 from core.files import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import Event, ShuttingDown
@@ -28,7 +29,6 @@ from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
 from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
-from gateway_modules.presets import PresetLibrary
 from gateway_modules.queue.desk_client import DeskClient, Pool
 from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.scheduling import EtaTracker
@@ -40,9 +40,9 @@ from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
-from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
-from gateway_modules.web.pages import Languages, Pages, find_pages
-from gateway_modules.web.responses import WebFiles
+from gateway_modules.web.client_socket import Pace, SocketKind
+from gateway_modules.web.limits import NO_SOCKET, Budget
+from gateway_modules.web.pages import Languages, Pages, PresetLibrary, find_pages
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
 from recording.store import CleanupSchedule, FolderStore
@@ -81,8 +81,9 @@ class Gateway:
     desk: DeskHttp | None
     live: LiveSessions
     connections: client_limits.Connections
-    bytes_held: client_limits.ByteBudget
-    bytes_uploaded: client_limits.ByteBudget
+    sockets: Budget
+    bytes_held: Budget
+    bytes_uploaded: Budget
     access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
@@ -102,7 +103,6 @@ class Gateway:
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
     uploads: client_limits.UploadCounts = field(default_factory=client_limits.UploadCounts)
-    web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
     def pool(self) -> WorkerPool:
@@ -114,17 +114,20 @@ class Gateway:
         """The sessions of this process, or of a desk's doors."""
         return self.live if self.doors is None else self.doors
 
-    @property
-    def is_open(self) -> bool:
-        return self.relay_pool.is_open
+    def check_open(self, app_id: str | None = None) -> None:
+        if app_id is not None:
+            self.apps.check(app_id)
+        if not self.relay_pool.is_open:
+            raise NoWorkerError()
 
-    def sizes_of(self, kind: SocketKind) -> SizeLimits:
+    def sizes_bytes(self, kind: SocketKind) -> tuple[int, int]:
+        """Return the limits of a client's messages; see `ClientSocket`."""
         limits = self.settings.limits
         if kind.has_events:
-            return SizeLimits(EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
+            return EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES
         if kind.has_turns:
-            return SizeLimits(limits.chat_message_bytes, limits.chat_message_bytes)
-        return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
+            return limits.chat_message_bytes, limits.chat_message_bytes
+        return limits.prepare_bytes, limits.live_message_bytes
 
     async def start(self) -> None:
         if self.role is not Role.DOOR:
@@ -190,7 +193,7 @@ def build_gateway(
     uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
-    live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
+    live = LiveSessions(timing.takeover_grace_s)
     metrics = GatewayMetrics(registry)
     pool = _pool(role, settings, worker_addresses, store, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
@@ -204,7 +207,8 @@ def build_gateway(
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
-        bytes_held=client_limits.ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
+        sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET),
+        bytes_held=Budget(limits.bytes_held, limits.bytes_held_per_client),
         bytes_uploaded=client_limits.upload_budget(*uploads),
         access=access,
         apps=AppRegistry(store),
@@ -257,7 +261,7 @@ class View:
     """A caller's view of other conversations: `masks` replace ids, except its `own`."""
 
     masks: security.Masks | None
-    own: frozenset[str] = frozenset()
+    own: Collection[str] = ()
 
     def of(self, answer: security.Answer) -> security.Answer:
         return answer if self.masks is None else self.masks.masked(answer, self.own)
@@ -267,8 +271,10 @@ async def view_of(connection: HTTPConnection) -> View:
     gateway = gateway_of(connection)
     if gateway.access.is_admin(connection):
         return View(None)
-    secret = connection.headers.get(SESSION_SECRET_HEADER, "")
-    return View(gateway.masks, gateway.sessions.ids_of(secret))
+    secret = connection.headers.get(SESSION_SECRET_HEADER)
+    found = [] if secret is None else [one.request for one in gateway.sessions.all()]
+    owner = security.hash_of(secret or "")
+    return View(gateway.masks, {one.session_id or "" for one in found if one.owner == owner})
 
 
 ViewHere = Annotated[View, Depends(view_of)]
@@ -329,9 +335,7 @@ def _pool(
             max_queue_size=service.max_queue_size,
             tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
             max_waiting_per_client=settings.limits.waiting_per_client,
-            eta_tracker=EtaTracker(
-                load_eta(store, service), service.eta_ema_alpha, service.eta_ema_min_samples
-            ),
+            eta_tracker=EtaTracker(load_eta(store, service), service.eta_ema_min_samples),
             client=client,
         )
 

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import ssl
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,8 +72,7 @@ def main(
     if find_spec("aiortc") is None:
         typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
         raise typer.Exit(UNUSABLE)
-    from webrtc.app import create_app  # imported late: needs the extra
-    from webrtc.calls import GatewayAddress
+    from webrtc.calls import GatewayAddress, create_app  # imported late: needs the extra
 
     os.umask(PRIVATE_UMASK)
     try:
@@ -82,19 +82,12 @@ def main(
     except (SettingsError, ValueError, OSError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNUSABLE) from None
-    writer = setup_logging(
-        settings.logging.level, json_lines=settings.logging.json_lines, program="webrtc"
-    )
-    app = create_app(settings, GatewayAddress(gateway, tls))
-    served = uvicorn.Config(
-        app, settings.webrtc.host, settings.webrtc.port, log_config=None, access_log=False
-    )
-    make_loop = partial(PortRangeLoop, settings.webrtc.ports)
-    try:
-        with asyncio.Runner(loop_factory=make_loop) as runner:
+    logging, place = settings.logging, settings.webrtc
+    with closing(setup_logging(logging.level, json_lines=logging.json_lines, program="webrtc")):
+        app = create_app(settings, GatewayAddress(gateway, tls))
+        served = uvicorn.Config(app, place.host, place.port, log_config=None, access_log=False)
+        with asyncio.Runner(loop_factory=partial(PortRangeLoop, place.ports)) as runner:
             runner.run(uvicorn.Server(served).serve())
-    finally:
-        writer.close()
 
 
 if __name__ == "__main__":

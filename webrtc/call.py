@@ -21,18 +21,10 @@ from core.errors import BadRequestError
 from core.schemas.limits import MIB
 from core.schemas.openai_errors import INVALID_EVENT, error_event
 from core.schemas.webrtc import SDP_MAX_CHARS
+from gateway_modules.web.limits import first_of
 from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
-from webrtc.dialect import (
-    Dialect,
-    Effect,
-    Finish,
-    Flush,
-    Play,
-    ToClient,
-    ToServer,
-    append_event,
-)
+from webrtc.dialect import Dialect, Effect, Finish, Flush, Play, ToClient, ToServer, append_event
 from webrtc.playout import Note, Playout
 
 LABEL: Final = "oai-events"
@@ -115,14 +107,7 @@ class Outbox:
 
 
 # Raised by aiortc for an invalid offer.
-SDP_ERRORS: Final = (
-    ValueError,
-    KeyError,
-    IndexError,
-    AssertionError,
-    InvalidStateError,
-    OperationError,
-)
+SDP_ERRORS: Final = (ValueError, LookupError, AssertionError, InvalidStateError, OperationError)
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
 DRAIN_LIMIT_S: Final = 10.0  # for sending queued events, on a lossy network too, when a call ends
@@ -138,10 +123,7 @@ class Call:
         playout: Playout,
         settings: WebRtcSettings,
     ) -> None:
-        """Create a call; the caller then uses `answer`, `run` and `close`.
-
-        The socket is open, and the session's first event has been sent.
-        """
+        """The socket is open, the first event sent; then come `answer`, `run` and `close`."""
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._settings = settings
         self._peer = RTCPeerConnection()
@@ -171,17 +153,10 @@ class Call:
         works = [self._receive(), self._send(), self._watch()]
         if self._track is not None:
             works.append(self._receive_audio(self._track))
-        tasks = [asyncio.create_task(work) for work in works]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await first_of(*works)
         except (ConnectionClosed, TooSlowError) as error:
             self._problem = self._problem or str(error)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def hang_up(self) -> None:
         """End `run`. The call is not cancelled, since aiortc cannot resume a cancelled `close`."""

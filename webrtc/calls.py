@@ -1,4 +1,4 @@
-"""Starts and ends the calls of this process."""
+"""Starts and ends the calls of this process, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import asyncio
 import json
 import secrets
 import ssl
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
 import structlog
+from fastapi import FastAPI, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from core.errors import ErrorCode, NotFoundError, QueueFullError, WorkerUnreachableError
+from config import Settings
+from core import errors
 from core.schemas.limits import MIB
-from core.schemas.webrtc import CallAnswer, CallOffer
+from core.schemas.openai_errors import parse_body
+from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
+from core.serving.server import SecretGate
+from gateway_modules.web import responses
+from gateway_modules.web.messages import unless_disconnected
 from settings.webrtc import WebRtcSettings
 from webrtc.call import Call, check_offer
 from webrtc.dialect import Dialect, Live, Realtime, read
@@ -79,7 +88,7 @@ class Calls:
         check_offer(offer.sdp)
         peers_max = self._settings.max_peers
         if len(self) >= peers_max:
-            raise QueueFullError(
+            raise errors.QueueFullError(
                 f"There are {peers_max} calls over WebRTC; please try again later."
             )
         self._beginning += 1
@@ -95,7 +104,7 @@ class Calls:
     async def hang_up(self, call_id: str) -> None:
         """End a call; a NotFoundError if there is none."""
         if call_id not in self._calls:
-            raise NotFoundError("There is no such call.")
+            raise errors.NotFoundError("There is no such call.")
         call, task = self._calls[call_id]
         call.hang_up()
         await asyncio.wait([task])
@@ -119,7 +128,7 @@ class Calls:
                 first = await self._first(socket)
                 call_id = read(first)["session"]["id"]
         except ConnectionClosed as closed:
-            raise WorkerUnreachableError(f"The session ended at once: {closed}") from closed
+            raise errors.WorkerUnreachableError(f"The session ended at once: {closed}") from closed
         call = Call(socket, dialect, playout, self._settings)
         stack.push_async_callback(call.close)
         if first:
@@ -146,7 +155,9 @@ class Calls:
             answer = refused.response
             raise RefusedError(answer.status_code, answer.body.decode("utf-8", "replace")) from None
         except (OSError, WebSocketException) as error:
-            raise WorkerUnreachableError(f"The gateway cannot be reached: {error}") from error
+            raise errors.WorkerUnreachableError(
+                f"The gateway cannot be reached: {error}"
+            ) from error
 
     async def _first(self, socket: ClientConnection) -> str:
         """Wait for the first event of a GPT-Live session.
@@ -166,16 +177,71 @@ class Calls:
                         status = STATUSES.get(event["error"]["type"], HTTPStatus.BAD_REQUEST)
                         raise RefusedError(status, json.dumps({"error": event["error"]}))
         except TimeoutError:
-            raise QueueFullError() from None
-        raise WorkerUnreachableError("The session ended before it began.")
+            raise errors.QueueFullError() from None
+        raise errors.WorkerUnreachableError("The session ended before it began.")
 
     async def _serve(self, call_id: str, call: Call) -> None:
         try:
             await call.run()
         except Exception:
-            self._log.exception("call failed", call_id=call_id, error_code=ErrorCode.INTERNAL)
+            self._log.exception(
+                "call failed", call_id=call_id, error_code=errors.ErrorCode.INTERNAL
+            )
         finally:
             try:
                 await call.close()
             finally:
                 del self._calls[call_id]
+
+
+def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
+    """Build the HTTP API of the process, used by the gateway only."""
+    calls = Calls(gateway, settings.webrtc, settings.openai.max_wait_s)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await calls.close()
+
+    app = FastAPI(title="WebRTC", lifespan=lifespan, openapi_url=None)
+    app.state.calls = calls
+    app.add_exception_handler(errors.OmniError, _on_omni_error)
+    app.add_exception_handler(RefusedError, _on_refused)
+    app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
+    secret = settings.security.worker_secret
+    app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
+
+    @app.get("/health")
+    async def health() -> Response:
+        return JSONResponse({"status": "healthy", "ready": True, "calls": len(calls)})
+
+    @app.post(CALLS_PATH)
+    async def begin(request: Request) -> Response:
+        offer = parse_body(CallOffer, await request.body())
+        answer = await unless_disconnected(request, calls.begin(offer))
+        return JSONResponse(answer.model_dump())
+
+    @app.delete(CALLS_PATH + "/{call_id}")
+    async def hang_up(call_id: str) -> Response:
+        await calls.hang_up(call_id)
+        return Response()
+
+    return app
+
+
+async def _on_omni_error(request: Request, error: Exception) -> Response:
+    return responses.error_answer(
+        error, responses.OPENAI_PREFIX
+    )  # passed on by the gateway unchanged
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    headers = (
+        {"Retry-After": str(responses.RETRY_AFTER_S)}
+        if error.status in responses.RETRY_STATUSES
+        else {}
+    )
+    return Response(error.body, error.status, headers, media_type="application/json")

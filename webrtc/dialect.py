@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.schemas.openai_errors import EVENT_ID_BYTES, INVALID_EVENT, error_event
-from webrtc.playout import RATE_HZ, Note, Part, Played, Started
+from webrtc.playout import RATE_HZ, Note, Part, Played
 
 PCM: Final = {"type": "audio/pcm", "rate": RATE_HZ}
 SOUND_ON_CHANNEL: Final = "Sound goes over the audio track, not as events."
@@ -74,8 +74,7 @@ class Realtime:
             case "output_audio_buffer.clear":
                 return [Flush()]
             case "session.update" if isinstance(event.get("session"), dict):
-                session = with_pcm(event["session"])
-                return [ToServer(json.dumps({**event, "session": session}))]
+                return [ToServer(json.dumps({**event, "session": with_pcm(event["session"])}))]
             case _:
                 return [ToServer(text)]
 
@@ -98,8 +97,7 @@ class Realtime:
                 return passed
 
     def noted(self, note: Note) -> list[Effect]:
-        word = "started" if isinstance(note, Started) else "stopped"
-        return [_buffer_event(word, note.response_id)]
+        return [_buffer_event(note.what, note.response_id)]
 
     def flushed(self, played: Sequence[Played]) -> list[Effect]:
         """Notify the client, and truncate the items to the played audio."""

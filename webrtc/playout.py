@@ -6,8 +6,9 @@ Samples are 16-bit, mono, 24 kHz. Time is counted in frames taken.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Literal
 
 RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20
@@ -33,58 +34,44 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The first sample of a response was taken."""
+class Note:
+    """The first or the last sample of a response was taken."""
 
+    what: Literal["started", "stopped"]
     response_id: str
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """The last sample of a response was taken."""
-
-    response_id: str
-
-
-Note = Started | Stopped
-
-
+@dataclass(eq=False, repr=False)
 class Playout:
     """Bounded queue of audio that is read frame by frame."""
 
-    def __init__(self, capacity_ms: int, lead_ms: int = 0, *, drops_oldest: bool = False) -> None:
-        """Create an empty queue.
-
-        Args:
-            capacity_ms: Longest audio in the queue.
-            lead_ms: Silence inserted after the queue ran empty, which absorbs the jitter of a
-                paced source.
-            drops_oldest: Drop the oldest audio if the queue is full, instead of the newest.
-        """
-        self._capacity_bytes, self._lead_bytes = capacity_ms * MS_BYTES, lead_ms * MS_BYTES
-        self._drops_oldest = drops_oldest
-        self._waiting: deque[tuple[Part, bytes]] = deque()
-        self._waiting_bytes = 0
-        self._playing: str | None = None
-        self._played: dict[Part, int] = {}
-        self._finished: deque[str] = deque(maxlen=FINISHED_KEPT)
-        self._dropped: str | None = None
-        self.underruns = 0  # times that the queue ran empty within a response
+    capacity_ms: int
+    # Silence inserted after the queue ran empty, which absorbs the jitter of a paced source.
+    lead_ms: int = 0
+    drops_oldest: bool = False  # if the queue is full, instead of the newest audio
+    underruns: int = 0  # times that the queue ran empty within a response
+    _waiting: deque[tuple[Part, bytes]] = field(default_factory=deque)
+    _waiting_bytes: int = 0
+    _playing: str | None = None
+    _played: dict[Part, int] = field(default_factory=dict)
+    _finished: deque[str] = field(default_factory=partial(deque, maxlen=FINISHED_KEPT))
+    _dropped: str | None = None
 
     def add(self, part: Part, pcm: bytes) -> None:
         """Append audio; audio of a cleared response is dropped."""
         if part.response_id and part.response_id == self._dropped:
             return
+        capacity_bytes = self.capacity_ms * MS_BYTES
         pcm = pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES]
         if pcm and not self._waiting:
-            pcm = bytes(self._lead_bytes) + pcm
-        if not self._drops_oldest:
-            pcm = pcm[: self._capacity_bytes - self._waiting_bytes]
+            pcm = bytes(self.lead_ms * MS_BYTES) + pcm
+        if not self.drops_oldest:
+            pcm = pcm[: capacity_bytes - self._waiting_bytes]
         if pcm:
             self._waiting.append((part, pcm))
             self._waiting_bytes += len(pcm)
-        while self._waiting_bytes > self._capacity_bytes:
-            self._cut(self._waiting_bytes - self._capacity_bytes)
+        while self._waiting_bytes > capacity_bytes:
+            self._cut(self._waiting_bytes - capacity_bytes)
 
     def finish(self, response_id: str) -> None:
         self._finished.append(response_id)
@@ -97,7 +84,7 @@ class Playout:
             if part.response_id != self._playing:
                 notes += self._stop()
                 self._playing = part.response_id
-                notes.append(Started(part.response_id))
+                notes.append(Note("started", part.response_id))
             taken = self._cut(FRAME_BYTES - len(frame))
             self._played[part] = self._played.get(part, 0) + len(taken)
             frame += taken
@@ -123,7 +110,7 @@ class Playout:
     def _stop(self) -> list[Note]:
         ended, self._playing = self._playing, None
         self._played.clear()
-        return [] if ended is None else [Stopped(ended)]
+        return [] if ended is None else [Note("stopped", ended)]
 
     def _cut(self, wanted_bytes: int) -> bytes:
         """Remove at most `wanted_bytes` from the first part."""

@@ -185,8 +185,7 @@ class Answer:
         return events
 
     def _audio_end(self) -> Json:
-        expires_s = self.transcripts.keep(self.audio_id, self._text)
-        return {"id": self.audio_id, "expires_at": expires_s}
+        return {"id": self.audio_id, "expires_at": self.transcripts.keep(self.audio_id, self._text)}
 
     def _text_delta(self, text: str) -> Json:
         if self.request.speaks:

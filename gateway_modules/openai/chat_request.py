@@ -286,8 +286,7 @@ class CompletionRequest(WireModel):
     @property
     def audio_parts(self) -> int:
         contents = (one.content for one in self.messages if isinstance(one.content, list))
-        parts = itertools.chain.from_iterable(contents)
-        return sum(isinstance(part, AudioPart) for part in parts)
+        return sum(isinstance(part, AudioPart) for part in itertools.chain.from_iterable(contents))
 
     @property
     def offer(self) -> Offer:

@@ -7,7 +7,6 @@ queue, and the transcriber's own queue is bounded. If the model itself transcrib
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -27,19 +26,20 @@ from core.schemas import limits
 from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
+from gateway_modules.administration import TURN_BASED
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest, missing
-from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
+from gateway_modules.openai.speech import Speech, SpeechRequest, server_event, streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
+from gateway_modules.routes.chat import Assignment, replies, reply
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
-from gateway_modules.web.security import hash_of
+from gateway_modules.web.security import hash_of, is_same_secret
 from recording.replay_plan import Cue, subrip, webvtt
 
 BEARER = "bearer "
@@ -55,8 +55,8 @@ def check_key(connection: HTTPConnection) -> Json | None:
     session = gateway.client_secrets.find(key)
     if session is not None:
         return session
-    keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
-    known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
+    keys = gateway.settings.security.api_keys
+    known = [is_same_secret(key, one.get_secret_value()) for one in keys]
     if keys and not any(known):
         raise errors.UnauthorizedError("Incorrect API key provided.")
     return None
@@ -107,7 +107,7 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
-    check_chat(gateway)
+    gateway.check_open(TURN_BASED)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
@@ -121,7 +121,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
     # Until the first message an error is an HTTP status, which clients know how to retry.
     first = await unless_disconnected(request, anext(messages))
-    return Streamed(answer.events(first, messages), messages)
+    return streamed(answer.events(first, messages), messages)
 
 
 @router.post("/audio/speech", response_class=StreamingResponse)
@@ -130,8 +130,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 
     A suggestion of the loaded model, which pages say for their visitors, is spoken only once.
     """
-    if not gateway.is_open:
-        raise errors.NoWorkerError()
+    gateway.check_open()
     params = parse_body(SpeechRequest, await request.body())
     check_model(gateway, params.model)
     if not params.input.strip():
@@ -149,14 +148,13 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     made = Speech(params, messages)
     await unless_disconnected(request, made.begin())
     body = gateway.clips.kept(clip_id, made.body()) if is_suggestion else made.body()
-    return Streamed(body, messages, params.media_type)
+    return streamed(body, messages, params.media_type)
 
 
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    listed = await asyncio.to_thread(gateway.voices.list_all)
-    found = [voice_object(voice) for voice in listed]
+    found = [voice_object(voice) for voice in await asyncio.to_thread(gateway.voices.list_all)]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return JSONResponse({"object": "list", "data": found, "has_more": False, **ends})
 
@@ -249,10 +247,16 @@ Passages = list[TranscriptPassage]
 @router.post("/audio/transcriptions")
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     """Transcribe a file; disconnecting ends it."""
-    params, content = await _form(request)
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise missing("file", "send the recording as multipart/form-data.")
+        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
+        params, content = parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
     check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
-    kinds = {one: one.service.transcribes_by for one in known if one.is_answering}
+    answering = [(one, one.service.latest) for one in known if one.is_answering]
+    kinds = {one: latest.transcribes_by if latest else None for one, latest in answering}
     if not kinds:
         raise errors.NoWorkerError()
     if not any(kinds.values()):
@@ -265,22 +269,13 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     passages = _written(gateway, by_whisper, params, audio, client)
     if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
-        return Streamed(_events(first, passages, audio), passages)
+        return streamed(_events(first, passages, audio), passages)
 
     async def whole() -> Passages:
         async with aclosing(passages):
             return [passage async for passage in passages]
 
     return _answer(params, await unless_disconnected(request, whole()), audio)
-
-
-async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
-    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
-        file = form.get("file")
-        if not isinstance(file, UploadFile):
-            raise missing("file", "send the recording as multipart/form-data.")
-        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
-        return parse_body(TranscriptionForm, json.dumps(fields)), await file.read()
 
 
 def _written(

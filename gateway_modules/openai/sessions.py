@@ -29,7 +29,7 @@ from core.schemas.common import WireModel, check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
 from core.schemas.realtime_session import SessionPatch
-from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
+from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
 from gateway_modules.openai.answer import ID_BYTES, Json
@@ -278,8 +278,6 @@ async def _begin(
     session: Json,
     requested: object,
 ) -> CallAnswer | Response:
-    if len(sdp) > SDP_MAX_CHARS:
-        raise errors.BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
     model = requested if isinstance(requested, str) and requested else routes.served_model(gateway)
     routes.check_model(gateway, model)
     offer = CallOffer(

@@ -19,9 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import structlog
 from pydantic import Field
-from starlette.types import Send
 
 from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.media_process import PROJECT_FOLDER
@@ -49,28 +47,12 @@ UNBUFFERED: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 EVENTS: Final = "text/event-stream"
 
 
-class Streamed(ClosingResponse):
-    """A response whose end ends the work at the worker.
-
-    If the body fails, it is incomplete and the server closes the connection.
-    """
-
-    def __init__(
-        self,
-        body: AsyncGenerator[str | bytes],
-        source: AsyncGenerator[object],
-        media_type: str = EVENTS,
-    ) -> None:
-        """`source` is read by the body."""
-        closes = body.aclose, source.aclose
-        super().__init__(body, *closes, media_type=media_type, headers=UNBUFFERED)
-
-    async def stream_response(self, send: Send) -> None:
-        try:
-            await super().stream_response(send)
-        except OmniError as error:
-            log = structlog.get_logger("openai")
-            log.warning("response cut off", error_code=error.code.value, reason=error.message)
+def streamed(
+    body: AsyncGenerator[str | bytes], source: AsyncGenerator[object], media_type: str = EVENTS
+) -> ClosingResponse:
+    """Return a response whose end ends the work at the worker; the body reads `source`."""
+    closes = body.aclose, source.aclose
+    return ClosingResponse(body, *closes, media_type=media_type, headers=UNBUFFERED)
 
 
 # Any: JSON.

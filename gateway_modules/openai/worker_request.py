@@ -17,19 +17,9 @@ from typing import Final
 
 import gateway_modules.openai.chat_request as asked
 from core.errors import AudioError, BadRequestError
+from core.schemas import common as wire
 from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
-from core.schemas.common import (
-    AudioContent,
-    ContentItem,
-    GenerationConfig,
-    ImageContent,
-    Message,
-    Role,
-    TextContent,
-    TTSConfig,
-    VideoContent,
-)
 from core.tools import call_text, outputs_text
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
@@ -92,11 +82,11 @@ def worker_request(
     messages = list(_history(params.messages, content))
     if params.prompt:
         text_of_prompt, first = content.prompt(params), messages[0]
-        if first.role is Role.SYSTEM:
-            apart = TextContent(text=f"\n{text_of_prompt}")  # parts are joined by a line feed
-            messages[0] = Message(role=Role.SYSTEM, content=[*first.content, apart])
+        if first.role is wire.Role.SYSTEM:
+            apart = wire.TextContent(text=f"\n{text_of_prompt}")  # parts are joined by a line feed
+            messages[0] = wire.Message(role=wire.Role.SYSTEM, content=[*first.content, apart])
         else:
-            messages.insert(0, Message(role=Role.SYSTEM, content=text_of_prompt))
+            messages.insert(0, wire.Message(role=wire.Role.SYSTEM, content=text_of_prompt))
     sampling: dict[str, object] = {
         "max_new_tokens": params.token_limit,
         "do_sample": params.temperature != 0,
@@ -107,8 +97,8 @@ def worker_request(
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
-        generation=GenerationConfig.model_validate(sampling),
-        tts=TTSConfig(enabled=params.speaks, ref_audio_data=voice),
+        generation=wire.GenerationConfig.model_validate(sampling),
+        tts=wire.TTSConfig(enabled=params.speaks, ref_audio_data=voice),
         use_tts_template=params.speaks,
         reply_start=params.reply_start,
         seed=params.seed,
@@ -116,7 +106,7 @@ def worker_request(
     return LongText.of(request.to_json(), content.strings), content.audio_s
 
 
-def _history(params: Sequence[asked.ChatMessage], content: _Content) -> Iterator[Message]:
+def _history(params: Sequence[asked.ChatMessage], content: _Content) -> Iterator[wire.Message]:
     calls: list[str] = []
     outputs: dict[int, str] = {}  # by the index of their call
     for index, message in enumerate(params):
@@ -130,15 +120,17 @@ def _history(params: Sequence[asked.ChatMessage], content: _Content) -> Iterator
             yield _returned(outputs)
             outputs = {}
         calls = [call.id for call in message.tool_calls or ()] or calls
-        role = Role.SYSTEM if message.role == "developer" else Role(message.role)
-        yield Message(role=role, content=list(content.items(where, message)))
+        role = wire.Role.SYSTEM if message.role == "developer" else wire.Role(message.role)
+        yield wire.Message(role=role, content=list(content.items(where, message)))
     if outputs:
         yield _returned(outputs)
 
 
-def _returned(outputs: Mapping[int, str]) -> Message:
+def _returned(outputs: Mapping[int, str]) -> wire.Message:
     texts = [outputs_text([text]) for _, text in sorted(outputs.items())]
-    return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
+    return wire.Message(
+        role=wire.Role.USER, content=[wire.TextContent(text=text) for text in texts]
+    )
 
 
 @dataclass(eq=False)
@@ -152,9 +144,9 @@ class _Content:
 
     def text(self, where: str, message: asked.ChatMessage) -> str:
         items = list(self.items(where, message))
-        if not all(isinstance(item, TextContent) for item in items):
+        if not all(isinstance(item, wire.TextContent) for item in items):
             raise BadRequestError(f"{where}.content: the output of a tool is text.")
-        return "\n".join(item.text for item in items if isinstance(item, TextContent))
+        return "\n".join(item.text for item in items if isinstance(item, wire.TextContent))
 
     def prompt(self, params: asked.CompletionRequest) -> str:
         long, text = self.source, params.prompt
@@ -163,34 +155,34 @@ class _Content:
             raise BadRequestError(f"{asked.SCHEMA}: a string in it is longer than {LONG_CHARS}.")
         return _checked(filled, "tools" if params.offer.functions else "response_format")
 
-    def items(self, where: str, message: asked.ChatMessage) -> Iterator[ContentItem]:
+    def items(self, where: str, message: asked.ChatMessage) -> Iterator[wire.ContentItem]:
         if message.content is None and message.audio is not None:
             said = self.transcripts.find(message.audio.id)
             if said is None:
                 raise BadRequestError(
                     f"{where}.audio.id: this response is no longer stored; send its text."
                 )
-            yield TextContent(text=said)
+            yield wire.TextContent(text=said)
         elif isinstance(message.content, str):
-            yield TextContent(text=self._whole(message.content, f"{where}.content"))
+            yield wire.TextContent(text=self._whole(message.content, f"{where}.content"))
         elif message.content is None:
-            yield from () if message.tool_calls else (TextContent(text=""),)
+            yield from () if message.tool_calls else (wire.TextContent(text=""),)
         else:
             for number, part in enumerate(message.content):
                 yield self._item(f"{where}.content[{number}]", part)
         for number, call in enumerate(message.tool_calls or ()):
             at = f"{where}.tool_calls[{number}].function.arguments"
             made = call_text(call.function.name, self._whole(call.function.arguments, at))
-            yield TextContent(text=made)
+            yield wire.TextContent(text=made)
 
-    def _item(self, where: str, part: asked.Part) -> ContentItem:
+    def _item(self, where: str, part: asked.Part) -> wire.ContentItem:
         match part:
             case asked.TextPart(text=text) | asked.RefusalPart(refusal=text):
-                return TextContent(text=self._whole(text, f"{where}.text"))
+                return wire.TextContent(text=self._whole(text, f"{where}.text"))
             case asked.ImagePart(image_url=url):
-                return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
+                return wire.ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
             case asked.VideoPart(video_url=url):
-                return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
+                return wire.VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
             case asked.AudioPart(input_audio=audio):
                 field = f"{where}.input_audio.data"
                 file = _decoded(self._parts(audio.data), field)
@@ -199,7 +191,9 @@ class _Content:
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
                 pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)
-                return AudioContent(data=self._kept([piece.decode("ascii") for piece in pieces]))
+                return wire.AudioContent(
+                    data=self._kept([piece.decode("ascii") for piece in pieces])
+                )
 
     def _data_url(self, string: str, where: str) -> str:
         first, *others = self._parts(string)

@@ -9,26 +9,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import structlog
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import WebSocketException
 
 from config import Settings
 from core import errors
 from core.protocols.events import Event, RawMessage, Rejected
 from core.schemas.limits import MIB
-from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
+from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import client_context
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import TimedConnection, WorkerClient, socket_options
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, TicketSource, WorkerPool
+from gateway_modules.web.limits import first_of
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
@@ -40,10 +41,9 @@ MESSAGE_MAX_BYTES: Final = 64 * MIB  # 100,000 waiting tickets in one text
 LOG: Final = structlog.get_logger("door")
 
 
+@dataclass(eq=False, repr=False)
 class DoorWorkers(WorkerSet):
-    def __init__(self, send: Callable[[wire.FromDoor], None]) -> None:
-        super().__init__()
-        self._send = send
+    _send: Callable[[wire.FromDoor], None]
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)
@@ -139,13 +139,12 @@ class DeskClient(TicketSource):
         self._occupy(ticket, is_return=is_return)
 
     def _occupy(self, ticket: Ticket, *, is_return: bool = False) -> None:
-        ticket.on_status = self._report_status
+        ticket.on_status = lambda status: self._send(
+            wire.StatusChanged(ticket_id=ticket.ticket_id, status=status)
+        )
         self._held[ticket.ticket_id] = ticket
         self._update_idle()
         self._send(_entry(ticket, is_return=is_return))
-
-    def _report_status(self, ticket: Ticket, status: WorkerStatus) -> None:
-        self._send(wire.StatusChanged(ticket_id=ticket.ticket_id, status=status))
 
     def leave(self, ticket: Ticket) -> None:
         if self._held.pop(ticket.ticket_id, None) is None:
@@ -180,8 +179,14 @@ class DeskClient(TicketSource):
                     assert isinstance(welcome, wire.Welcome), "a desk's first message"
                     problem, self.is_connected = "", True
                     LOG.info("desk connected")
-                    self._begin(welcome)
-                    await self._serve(socket)
+                    if self._away is not None:
+                        self._away.cancel()
+                        self._away = None
+                    self.tickets.key = bytes.fromhex(welcome.ticket_key)
+                    # Sessions first, so that their slots are not assigned again.
+                    for ticket in sorted(self._held.values(), key=lambda held: held.is_waiting):
+                        self._send(_entry(ticket))
+                    await first_of(self._read(socket), self._write(socket))
             except (OSError, TimeoutError, WebSocketException, ValidationError) as error:
                 if self.is_connected or str(error) != problem:
                     LOG.warning("desk away", reason=str(error))
@@ -192,40 +197,24 @@ class DeskClient(TicketSource):
                 self.is_connected = False
                 self._outbox.clear()
                 if self._away is None:
-                    loop = asyncio.get_running_loop()
-                    self._away = loop.call_later(AWAY_LIMIT_S, self._give_up)
+                    self._away = asyncio.get_running_loop().call_later(AWAY_LIMIT_S, self._give_up)
             await asyncio.sleep(RETRY_S)
-
-    def _begin(self, welcome: wire.Welcome) -> None:
-        """Name the tickets held: sessions first, so that their slots are not assigned again."""
-        if self._away is not None:
-            self._away.cancel()
-            self._away = None
-        self.tickets.key = bytes.fromhex(welcome.ticket_key)
-        for ticket in sorted(self._held.values(), key=lambda ticket: ticket.is_waiting):
-            self._send(_entry(ticket))
 
     def _give_up(self) -> None:
         self._away = None  # for the tickets that return to their positions from now on
         self._refuse_waiting(wire.DeskAwayError())
 
-    async def _serve(self, socket: ClientConnection) -> None:
-        writer = asyncio.create_task(self._write(socket), name="desk writer")
-        try:
-            while True:
-                for message in wire.FROM_DESK.validate_json(await socket.recv(decode=False)):
-                    self._handle(message)
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+    async def _read(self, socket: ClientConnection) -> None:
+        while True:
+            for message in wire.FROM_DESK.validate_json(await socket.recv(decode=False)):
+                self._handle(message)
 
     async def _write(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # the reader reports it
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                messages, self._outbox = self._outbox, []
-                await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            messages, self._outbox = self._outbox, []
+            await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
 
     def _handle(self, message: wire.FromDesk) -> None:
         match message:
@@ -234,7 +223,13 @@ class DeskClient(TicketSource):
             case wire.Queue(tickets=moved):
                 self.queue_length, self.longest_wait_s = message.length, message.longest_wait_s
                 for now in moved:
-                    self._move(now)
+                    ticket = self._held.get(now.ticket_id)
+                    if ticket is not None and ticket.is_waiting:
+                        has_moved = ticket.position != now.position
+                        ticket.order, ticket.position = now.order, now.position
+                        ticket.estimated_wait_s = now.estimated_wait_s
+                        if has_moved:
+                            ticket.changed.set()
             case wire.Assigned(ticket_id=ticket_id):
                 if (ticket := self._held.get(ticket_id)) is not None:  # else it has left
                     worker = self.directory.at(message.worker)
@@ -251,22 +246,12 @@ class DeskClient(TicketSource):
                 end = Rejected(errors.EndedByAdminError())
                 self._post(session_id, STOP if command == "stop" else end)
 
-    def _move(self, now: wire.WaitingTicket) -> None:
-        ticket = self._held.get(now.ticket_id)
-        if ticket is not None and ticket.is_waiting:
-            has_moved = ticket.position != now.position
-            ticket.order, ticket.position = now.order, now.position
-            ticket.estimated_wait_s = now.estimated_wait_s
-            if has_moved:
-                ticket.changed.set()
-
 
 Pool = WorkerPool | DeskClient
 """The pool that a relay uses: that of this process, or that of a desk."""
 
 
-def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
-    if ticket.assigned is None:
-        return wire.Enter.model_validate(ticket).model_copy(update={"is_return": is_return})
-    held = wire.TicketHeld.model_validate(ticket)
-    return wire.Adopt(**dict(held), worker=ticket.assigned.place.netloc)
+def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.Enter:
+    place = ticket.assigned.place.netloc if ticket.assigned else ""
+    changes = {"is_return": is_return, "place": place}
+    return wire.Enter.model_validate(ticket).model_copy(update=changes)

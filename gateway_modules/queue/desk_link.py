@@ -21,11 +21,8 @@ from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
-from gateway_modules.queue.worker_client import (
-    HTTP_CONNECTIONS,
-    OPEN_TIMEOUT_S,
-)
-from gateway_modules.queue.worker_pool import TICKET_BYTES
+from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S
+from gateway_modules.queue.worker_connection import TICKET_BYTES, Ticket
 from gateway_modules.web.responses import ClosingResponse, error_answer
 from gateway_modules.web.security import AccessPolicy
 from settings.workers import WorkerPlace, worker_place
@@ -48,31 +45,26 @@ class OfTicket(WireModel):
     ticket_id: TicketId
 
 
-class TicketHeld(OfTicket):
-    request_type: RequestType
-    session_id: Name | None = None
-    owner: str = ""
+class Enter(OfTicket):
+    """A request for a worker, or a session that runs on one already.
 
-
-class Enter(TicketHeld):
-    """A request for a worker.
-
+    `place` is that of the latter's worker: it was resumed, or it outlived the previous desk.
     `order` is a position to return to, or 0; with `is_return` it is from a client's return ticket,
     which may have been spent at another door.
     """
 
     type: Literal["enter"] = "enter"
+    request_type: RequestType
+    session_id: Name | None = None
     history_hash: str = ""
     client: str | None = None
+    owner: str = ""
     order: int = 0
     is_return: bool = False
+    place: str = ""
 
-
-class Adopt(TicketHeld):
-    """A session already runs on a worker: it was resumed, or it outlived the previous desk."""
-
-    type: Literal["adopt"] = "adopt"
-    worker: str
+    def ticket(self) -> Ticket:
+        return Ticket(**self.model_dump(exclude={"type", "is_return", "place"}))
 
 
 class Leave(OfTicket):
@@ -80,7 +72,7 @@ class Leave(OfTicket):
 
     type: Literal["leave"] = "leave"
     has_started: bool = False
-    kept_hash: str | None = None
+    kept_hash: str = ""
 
 
 class StatusChanged(OfTicket):
@@ -153,9 +145,7 @@ class SessionCommand(WireModel):
     command: Literal["end", "stop"]
 
 
-FromDoor = Annotated[
-    Enter | Adopt | Leave | StatusChanged | Unreachable, Field(discriminator="type")
-]
+FromDoor = Annotated[Enter | Leave | StatusChanged | Unreachable, Field(discriminator="type")]
 FromDesk = Annotated[
     Welcome | Workers | Queue | Assigned | Refused | SessionCommand, Field(discriminator="type")
 ]
@@ -208,10 +198,17 @@ class DeskHttp:
         # The path as it came: decoded, a name with a question mark would be cut off there.
         place = request.scope["raw_path"] + b"?" * bool(request.url.query)
         place += request.scope["query_string"]
+        dropped = HOP_HEADERS | CLIENT_HEADERS
+        headers = [(name, value) for name, value in request.headers.items() if name not in dropped]
+        headers += [
+            (WORKER_SECRET_HEADER, self._secret),
+            ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
+            ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
+        ]
         forwarded = self._http.build_request(
             request.method,
             self._url.copy_with(raw_path=place),
-            headers=self._headers(request),
+            headers=headers,
             content=request.stream() if has_body else None,
             extensions=SNI,
         )
@@ -227,16 +224,3 @@ class DeskHttp:
             if name.decode("latin-1").lower() not in HOP_HEADERS
         ]
         return response
-
-    def _headers(self, request: Request) -> list[tuple[str, str]]:
-        kept = [
-            (name, value)
-            for name, value in request.headers.items()
-            if name not in HOP_HEADERS | CLIENT_HEADERS
-        ]
-        return [
-            *kept,
-            (WORKER_SECRET_HEADER, self._secret),
-            ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
-            ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
-        ]

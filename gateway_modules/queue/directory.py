@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -34,21 +35,12 @@ CONFIRM_LIMIT_S = 5.0  # afterwards `FAST_PERIOD_S`
 
 LOG: Final = structlog.get_logger("directory")
 
-Probe = Callable[[WorkerConnection], Awaitable[WorkerHealth]]
-"""Health check of one worker; raises WorkerUnreachableError if it does not answer in time."""
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves a name to addresses.
-
-Raises OSError on a temporary failure, UnicodeError for what cannot be a name in DNS.
-"""
-
 
 async def resolve(name: str, port: int) -> list[str]:
     """Ask the system's resolver; a name that does not exist has no addresses.
 
     If a name has IPv4 and IPv6 addresses, only one family is returned: otherwise each worker would
-    be listed twice.
+    be listed twice. Raises OSError on a temporary failure, UnicodeError for what cannot be a name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -60,9 +52,9 @@ async def resolve(name: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found if entry[0] == found[0][0]]
 
 
+@dataclass(eq=False, repr=False)
 class WorkerSet:
-    def __init__(self) -> None:
-        self.workers: dict[str, WorkerConnection] = {}
+    workers: dict[str, WorkerConnection] = field(default_factory=dict, init=False)
 
     @property
     def ready_count(self) -> int:
@@ -111,29 +103,25 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
     return POLL_PERIOD_S
 
 
+@dataclass(eq=False, repr=False)
 class Directory(WorkerSet):
     """The workers of this process, polled by one task each."""
 
-    def __init__(
-        self,
-        listed: Sequence[str],
-        probe: Probe,
-        after_poll: Callable[[], None],
-        clock: Callable[[], datetime],
-    ) -> None:
-        """`listed` is as for `worker_place`; `after_poll` is called after each poll."""
-        super().__init__()
-        self.is_running = False
-        self.resolve: Resolve = resolve  # replaced in tests
-        self._probe = probe
-        self._after_poll = after_poll
-        self._clock = clock
-        self._listed = _places(listed)
-        self._answers: dict[WorkerPlace, Sequence[str]] = {}
-        self._problems: dict[WorkerPlace, str] = {}
-        self._leaving: list[WorkerConnection] = []  # no longer listed
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._wake: dict[WorkerConnection, asyncio.Event] = {}  # by polled worker
+    addresses: InitVar[Sequence[str]]  # as for `worker_place`
+    # Raises WorkerUnreachableError if the worker does not answer in time.
+    _probe: Callable[[WorkerConnection], Awaitable[WorkerHealth]]
+    _after_poll: Callable[[], None]
+    _clock: Callable[[], datetime]
+    is_running: bool = False
+    _answers: dict[WorkerPlace, Sequence[str]] = field(default_factory=dict)
+    _problems: dict[WorkerPlace, str] = field(default_factory=dict)
+    _leaving: list[WorkerConnection] = field(default_factory=list)  # no longer listed
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _wake: dict[WorkerConnection, asyncio.Event] = field(default_factory=dict)  # by polled worker
+
+    def __post_init__(self, addresses: Sequence[str]) -> None:
+        self.resolve = resolve  # replaced in tests
+        self._listed = _places(addresses)
         self._update()
 
     def start(self) -> None:

@@ -96,12 +96,10 @@ class EtaConfig(WireModel):
     eta_half_duplex_s: Seconds = Field(180.0, description="A half-duplex session, s.")
     eta_audio_duplex_s: Seconds = Field(120.0, description="An audio duplex session, s.")
     eta_omni_duplex_s: Seconds = Field(90.0, description="An omni duplex session, s.")
-    eta_duplex_s: Seconds | None = Field(
-        None, description="A duplex session of unspecified kind, s; null: as omni."
-    )
-    ema_alpha: float | None = Field(
-        None, gt=0, le=1, description="Weight of the newest duration; null: unchanged."
-    )
+    eta_duplex_s: Seconds | None = None
+    """A duplex session of unspecified kind, s; null: as omni."""
+    ema_alpha: float | None = Field(None, gt=0, le=1)
+    """Weight of the newest duration; null: unchanged."""
 
 
 class EtaStatus(WireModel):
@@ -123,10 +121,7 @@ class EtaStatus(WireModel):
 
 @dataclass
 class ServiceState:
-    """State of a worker, accumulated from its health answers.
-
-    An answer requested in an earlier `epoch` is stale.
-    """
+    """State of a worker, from its health answers; one requested in an earlier `epoch` is stale."""
 
     status: WorkerStatus = WorkerStatus.OFFLINE  # `IDLE` in service
     foreign_status: WorkerStatus = WorkerStatus.IDLE  # for sessions of other gateways
@@ -140,10 +135,6 @@ class ServiceState:
     latest: WorkerHealth | None = None
     last_error: tuple[str, datetime] | None = None  # and its time; survives the worker's restart
     is_restarting: bool = False
-
-    @property
-    def transcribes_by(self) -> str | None:
-        return self.latest.transcribes_by if self.latest is not None else None
 
     def record(self, sample: WorkerHealth, now: datetime) -> bool:
         """Record a health answer; return whether the worker's process was replaced."""
@@ -190,14 +181,10 @@ class EtaTracker:
     """Expected duration of each request type: configured at first, then a moving average."""
 
     def __init__(
-        self,
-        eta_config: EtaConfig | None = None,
-        ema_alpha: float = DEFAULT_EMA_ALPHA,
-        min_samples: int = DEFAULT_MIN_SAMPLES,
+        self, eta_config: EtaConfig | None = None, min_samples: int = DEFAULT_MIN_SAMPLES
     ) -> None:
-        """`eta_config.ema_alpha`, if set, overrides the argument; both are in (0, 1]."""
         self._config = eta_config or EtaConfig()
-        self._alpha = self._config.ema_alpha or ema_alpha
+        self._alpha = self._config.ema_alpha or DEFAULT_EMA_ALPHA
         self._min_samples = min_samples
         self._averages: dict[RequestType, tuple[float, int]] = {}  # of how many durations
 

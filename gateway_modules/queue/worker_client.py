@@ -7,15 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -176,8 +168,7 @@ class WorkerClient:
     async def health(self, worker: WorkerConnection) -> wire.WorkerHealth:
         """Return a worker's health; an invalid answer counts as an error of the worker.
 
-        Raises:
-            WorkerUnreachableError: It did not answer in time.
+        Raises WorkerUnreachableError if it did not answer in time.
         """
         try:
             status, body = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
@@ -217,8 +208,7 @@ class WorkerClient:
     ) -> AsyncGenerator[wire.TranscriptPassage]:
         """Yield the passages of a transcript as they arrive; `audio` is float32, mono, 16 kHz.
 
-        Raises:
-            OmniError: As for `chat`; also `GenerationFailedError` part-way.
+        Raises as `chat` does; also GenerationFailedError part-way.
         """
         url = self._url("http", worker, "/transcribe")
         stream = self._http.stream
@@ -268,8 +258,22 @@ class WorkerClient:
         address = self._url("ws", worker, path)
         if query:
             address += f"?{urlencode(query)}"
-        headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
-        socket = await self._open(address, headers, max_bytes, tries)
+        while True:
+            try:
+                socket = await self.connect(
+                    address,
+                    create_connection=WorkerSocket,
+                    additional_headers={**self._headers, SESSION_SECRET_HEADER: session_secret},
+                    max_size=max_bytes,
+                    max_queue=WAITING_MESSAGES,
+                    **socket_options(self.tls, self.heartbeat_s),
+                )
+                break
+            except (OSError, TimeoutError, WebSocketException) as error:
+                tries -= 1
+                if tries <= 0:
+                    raise errors.WorkerUnreachableError() from error
+            await asyncio.sleep(CONNECT_PAUSE_S)
         try:
             yield socket
         finally:
@@ -286,32 +290,13 @@ class WorkerClient:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
         return _parsed(wire.ActionResult, *answer)
 
-    async def _open(
-        self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
-    ) -> WorkerSocket:
-        while True:
-            try:
-                return await self.connect(
-                    address,
-                    create_connection=WorkerSocket,
-                    additional_headers=headers,
-                    max_size=max_bytes,
-                    max_queue=WAITING_MESSAGES,
-                    **socket_options(self.tls, self.heartbeat_s),
-                )
-            except (OSError, TimeoutError, WebSocketException) as error:
-                tries -= 1
-                if tries <= 0:
-                    raise errors.WorkerUnreachableError() from error
-            await asyncio.sleep(CONNECT_PAUSE_S)
-
     async def _call(
         self,
         worker: WorkerConnection,
         method: Literal["GET", "POST"],
         path: str,
         timeout_s: float,
-        body: bytes | AsyncIterable[bytes] | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
         further: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -330,13 +315,12 @@ async def _blocks(text: str) -> AsyncIterator[bytes]:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    parts, size_bytes = [], 0
+    body = bytearray()
     async for part in response.aiter_bytes():
-        size_bytes += len(part)
-        if size_bytes > REPLY_MAX_BYTES:
+        body += part
+        if len(body) > REPLY_MAX_BYTES:
             raise errors.WorkerLostError("The worker's reply is too large.")
-        parts.append(part)
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _parsed(kind: type[Reply], status: int, body: bytes) -> Reply:

@@ -7,6 +7,7 @@ Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ MISSES_TO_OFFLINE = 3
 LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 
 
 def utc_now() -> datetime:
@@ -33,20 +35,17 @@ def utc_now() -> datetime:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request, from entering the queue to releasing its slot at the end of its `with` block.
+    """A request in the queue or a slot, until the end of its block; only its pool changes it."""
 
-    Created, moved and ended by its pool only.
-    """
-
-    ticket_id: str  # "q_" and 12 hexadecimal digits
     request_type: RequestType
-    session_id: str | None
-    enqueued_at: datetime
-    leave: Callable[[Ticket], None]  # leaves the queue or releases the slot; idempotent
+    session_id: str | None = None
     history_hash: str = ""  # of the history it continues; "" if none
     client: str | None = None  # whose queue quota it uses, if any
     owner: str = ""  # hash of the client's session secret; "" if it has none
     order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
+    ticket_id: str = field(default_factory=lambda: f"q_{secrets.token_hex(TICKET_BYTES)}")
+    enqueued_at: datetime = LONG_AGO
+    leave: Callable[[Ticket], None] = field(init=False, repr=False)  # of its pool
     position: int = 0  # 1 is next; 0 means assigned, refused or not known yet
     estimated_wait_s: float = 0.0
     assigned: WorkerConnection | None = None  # None while waiting or refused
@@ -55,10 +54,10 @@ class Ticket:
     is_cache_hit: bool = False  # the worker should hold exactly the requested history
     refusal: OmniError | None = None
     has_started: bool = False  # so that its duration counts towards the estimates
-    kept_hash: str | None = None  # history in the worker's cache when the slot is released
+    kept_hash: str = ""  # of the history in the worker's cache when the slot is released
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # position, worker or refusal
     on_end: Callable[[Ticket], None] | None = None  # called at the end of waiting
-    on_status: Callable[[Ticket, WorkerStatus], None] | None = None  # called by `update_status`
+    on_status: Callable[[WorkerStatus], None] | None = None  # called by `update_status`
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +73,13 @@ class Ticket:
     def worker(self) -> WorkerConnection:
         assert self.assigned is not None, "no worker is assigned"
         return self.assigned
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters of its worker's address."""
+        duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
+        variant = {"variant": duplex[self.request_type]} if self.request_type in duplex else {}
+        return {"session_id": self.session_id or "", **variant}
 
     def end_wait(
         self, outcome: WorkerConnection | OmniError, *, is_cache_hit: bool = False
@@ -104,14 +110,10 @@ class Ticket:
             raise self.refusal
         return self.worker
 
-    def retain(self, cached_hash: str) -> None:
-        """Set the history that the worker's cache holds when the slot is released; "": none."""
-        self.kept_hash = cached_hash or None
-
     def update_status(self, status: WorkerStatus) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
         if self.on_status is not None:
-            self.on_status(self, status)
+            self.on_status(status)
         if self.status in scheduling.DUPLEX_STATUSES and status in scheduling.DUPLEX_STATUSES:
             self.status = status
 
@@ -144,20 +146,18 @@ class FreeSlots(NamedTuple):
     by_hash: dict[str | None, Slot]
 
 
+@dataclass(eq=False, repr=False)
 class WorkerConnection:
     """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
 
-    def __init__(
-        self, worker_id: str, place: WorkerPlace, clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self.worker_id = worker_id
-        self.place = place
-        self.is_draining = False
-        self.has_left = False
-        self.slots = [Slot()]
-        self.service = scheduling.ServiceState()
-        self._clock = clock
-        self._ordered: FreeSlots | None = None  # see `_free`; None: out of date
+    worker_id: str
+    place: WorkerPlace
+    _clock: Callable[[], datetime] = utc_now
+    is_draining: bool = False
+    has_left: bool = False
+    slots: list[Slot] = field(default_factory=lambda: [Slot()])
+    service: scheduling.ServiceState = field(default_factory=scheduling.ServiceState)
+    _ordered: FreeSlots | None = None  # see `_free`; None: out of date
 
     @property
     def is_retiring(self) -> bool:
@@ -247,11 +247,7 @@ class WorkerConnection:
         self.serve(ticket, slot)
 
     def release_slot(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """Release a slot.
-
-        With `must_confirm` the session may still run on the worker: it counts as a foreign session
-        until a health answer no longer includes it.
-        """
+        """With `must_confirm` its session counts as foreign until a health answer omits it."""
         if must_confirm and slot.ticket is not None:
             self.service.foreign_sessions += 1
             self.service.foreign_status = slot.ticket.status
@@ -283,11 +279,7 @@ class WorkerConnection:
                 self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
-        """Apply a health answer.
-
-        One requested before the latest assignment or release, hence in an earlier `epoch`, is
-        stale: it only shows that the worker is alive.
-        """
+        """Apply a health answer; one of an earlier `epoch` only shows that the worker is alive."""
         service, now = self.service, self._clock()
         if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
             self.forget_caches()

@@ -12,8 +12,10 @@ import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,16 +28,10 @@ from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, Forecast, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import (
-    Slot,
-    Ticket,
-    WorkerConnection,
-    utc_now,
-)
+from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
-TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 TICKET_LIFE_S: Final = 60  # since it was issued; as long as a session waits for its client
 KEY_BYTES: Final = 32
 TICKET_FILE: Final = "ticket_secret"  # exists while valid tickets may be outstanding
@@ -44,35 +40,28 @@ MICROSECONDS: Final = 1_000_000
 REFRESH_S: Final = 0.25  # between two refreshes of estimates
 
 
-def new_ticket_id() -> str:
-    return f"q_{secrets.token_hex(TICKET_BYTES)}"
-
-
+@dataclass(eq=False, repr=False)
 class ReturnTickets:
-    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal."""
+    """Issues and verifies signed queue positions: `order.issued.signature`, numbers in decimal.
 
-    def __init__(
-        self,
-        key: bytes | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        *,
-        awaits_returns: bool = False,
-    ) -> None:
-        """Without `key` a random one is used, which no other gateway accepts."""
-        self.awaits_returns = awaits_returns  # clients of an earlier gateway may still return
-        self.has_outstanding = False  # clients may hold valid tickets of this gateway
-        self.key = key or secrets.token_bytes(KEY_BYTES)
-        self._clock = clock
-        self._last = 0
-        self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
+    Without `key` a random one is used, which no other gateway accepts.
+    """
+
+    key: bytes = field(default_factory=partial(secrets.token_bytes, KEY_BYTES))
+    clock: Callable[[], datetime] = utc_now
+    awaits_returns: bool = False  # clients of an earlier gateway may still return
+    has_outstanding: bool = False  # clients may hold valid tickets of this gateway
+    _last: int = 0
+    # Those of the last `TICKET_LIFE_S`.
+    _spent: OrderedDict[int, float] = field(default_factory=OrderedDict)
 
     def draw(self) -> int:
         """Return a position after all others: Unix time in microseconds, strictly increasing."""
-        self._last = max(self._last + 1, int(self._clock().timestamp() * MICROSECONDS))
+        self._last = max(self._last + 1, int(self.clock().timestamp() * MICROSECONDS))
         return self._last
 
     def issue(self, order: int, session_id: str, kind: str) -> str:
-        payload = f"{order}.{int(self._clock().timestamp())}"
+        payload = f"{order}.{int(self.clock().timestamp())}"
         return f"{payload}.{self._signature(payload, session_id, kind)}"
 
     def read(self, ticket: str, session_id: str, kind: str) -> int | None:
@@ -81,7 +70,7 @@ class ReturnTickets:
         if not is_same_secret(signature, self._signature(payload, session_id, kind)):
             return None
         order, issued_s = map(int, payload.split("."))
-        if self._clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
+        if self.clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
             return None
         self._last = max(self._last, order)
         return order
@@ -91,7 +80,7 @@ class ReturnTickets:
 
     def spend(self, order: int) -> None:
         """Revoke the tickets of a position: a worker was assigned."""
-        now_s = self._clock().timestamp()
+        now_s = self.clock().timestamp()
         self._spent[order] = now_s
         while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:
             self._spent.popitem(last=False)
@@ -114,17 +103,15 @@ def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTicket
     return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), awaits_returns=awaits_returns)
 
 
+@dataclass(eq=False, repr=False)
 class TicketSource(ABC):
     """Draws tickets, for requests and for sessions that already run; `stop` closes `client`."""
 
-    def __init__(
-        self, client: WorkerClient, tickets: ReturnTickets, clock: Callable[[], datetime]
-    ) -> None:
-        self.client = client
-        self.tickets = tickets
-        self.is_stopped = False
-        self._clock = clock
-        self._idle: asyncio.Event | None = None  # set when the pool is idle
+    client: WorkerClient
+    tickets: ReturnTickets
+    _clock: Callable[[], datetime]
+    is_stopped: bool = False
+    _idle: asyncio.Event | None = None  # set when the pool is idle
 
     @property
     @abstractmethod
@@ -151,46 +138,26 @@ class TicketSource(ABC):
     def _occupy(self, ticket: Ticket) -> None:
         """Give a new ticket the slot that its session has."""
 
-    def enqueue(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        owner: str = "",
-        order: int | None = None,
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Queue a request; its ticket's block, or `leave`, releases the position or the slot.
+    def enqueue(self, ticket: Ticket) -> Ticket:
+        """Queue a new ticket; its block, or `leave`, releases the position or the slot.
 
-        `request_type` may be an older name; `order` is a position to return to: its worker was
-        lost, or its client reconnected. For the others see `Ticket`.
+        Its `order`, if any, is a position to return to: its worker was lost, or its client
+        reconnected.
 
         Raises:
             QueueFullError: No worker is free and the queue, or the client's quota, is full.
             NoWorkerError: Intake is paused, or there is no connection to the queue.
             ShuttingDownError: The pool was stopped.
         """
-        if order is None or self.is_stopped:
-            self.check_intake(client)
-        name, kind, now = ticket_id or new_ticket_id(), RequestType(request_type), self._clock()
-        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client, owner)
-        ticket.order = order or 0
+        if not ticket.order or self.is_stopped:
+            self.check_intake(ticket.client)
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         self._enter(ticket)
         return ticket
 
-    def adopt(
-        self,
-        worker: WorkerConnection,
-        request_type: RequestType,
-        session_id: str | None,
-        owner: str = "",
-        ticket_id: str | None = None,
-    ) -> Ticket:
-        """Return a ticket for a session that already occupies a worker; see `enqueue`."""
-        name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
+    def adopt(self, ticket: Ticket, worker: WorkerConnection) -> Ticket:
+        """Accept a new ticket of a session that already occupies a worker; see `enqueue`."""
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         ticket.end_wait(worker)
         self._occupy(ticket)
         return ticket
@@ -241,8 +208,7 @@ class WorkerPool(TicketSource):
         self._held_until_s = NEVER_S  # nothing is assigned before this Unix time
         self._estimated_s = NEVER_S  # Unix time of the latest refresh
         self._forecast = Forecast(())
-        probe = self.client.health
-        self.directory = Directory(worker_addresses, probe, self._dispatch_next, clock)
+        self.directory = Directory(worker_addresses, self.client.health, self._dispatch_next, clock)
 
     @property
     def workers(self) -> dict[str, WorkerConnection]:
@@ -311,7 +277,7 @@ class WorkerPool(TicketSource):
         if ticket.has_started:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
-        worker.remember(slot, ticket.kept_hash)
+        worker.remember(slot, ticket.kept_hash or None)
         is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
         worker.release_slot(slot, must_confirm=must_confirm)
@@ -422,7 +388,21 @@ class WorkerPool(TicketSource):
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
-            running_tasks=_running_tasks(workers, self.eta_tracker, now),
+            running_tasks=[self._running(one, task, now) for one in workers for task in one.tasks],
+        )
+
+    def _running(
+        self, worker: WorkerConnection, task: Ticket, now: datetime
+    ) -> scheduling.RunningTaskInfo:
+        elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+        left_s = self.eta_tracker.get_eta(task.request_type) - elapsed_s
+        return scheduling.RunningTaskInfo(
+            worker_id=worker.worker_id,
+            request_type=task.request_type,
+            session_id=task.session_id,
+            started_at=task.started_at,
+            elapsed_s=round(elapsed_s, 1),
+            estimated_remaining_s=round(max(0.0, left_s), 1),
         )
 
     def update_eta_config(self, eta_config: scheduling.EtaConfig) -> scheduling.EtaStatus:
@@ -444,24 +424,3 @@ def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:
     known = dict(scheduling.TicketInfo.model_validate(ticket))
     waited_s = max(0.0, (now - ticket.enqueued_at).total_seconds())
     return scheduling.QueueItem(**known, wait_elapsed_s=round(waited_s, 1))
-
-
-def _running_tasks(
-    workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
-) -> list[scheduling.RunningTaskInfo]:
-    tasks = []
-    for worker in workers:
-        for task in worker.tasks:
-            elapsed_s = max(0.0, (now - task.started_at).total_seconds())
-            left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
-            tasks.append(
-                scheduling.RunningTaskInfo(
-                    worker_id=worker.worker_id,
-                    request_type=task.request_type,
-                    session_id=task.session_id,
-                    started_at=task.started_at,
-                    elapsed_s=round(elapsed_s, 1),
-                    estimated_remaining_s=round(max(0.0, left_s), 1),
-                )
-            )
-    return tasks

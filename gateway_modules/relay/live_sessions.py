@@ -7,19 +7,16 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from core.errors import CloseCode, OmniError, RateLimitedError, SessionInUseError
+from core.errors import CloseCode, OmniError, SessionInUseError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, WorkerHealth
@@ -28,7 +25,7 @@ from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
 from gateway_modules.web.client_socket import SocketKind, close_quietly
-from gateway_modules.web.limits import happens, subtract
+from gateway_modules.web.limits import first_of, happens
 from gateway_modules.web.security import hash_of
 
 # A page may open a new socket right after closing the old one under the same id.
@@ -42,33 +39,10 @@ LOG: Final = structlog.get_logger("doors")
 
 
 class LiveSessions:
-    """The connected clients; more than `max_connections` are refused."""
-
-    def __init__(
-        self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
-    ) -> None:
-        self._max_connections = max_connections
-        self._per_client = per_client
+    def __init__(self, grace_s: float = TAKEOVER_GRACE_S) -> None:
         self._grace_s = grace_s
-        self._total = 0
-        self._by_client: Counter[str] = Counter()
         self._relays: dict[str, Relay] = {}
         self._left = asyncio.Event()  # set when a session ends, then replaced
-
-    @contextmanager
-    def counted(self, client: str) -> Iterator[None]:
-        """Count a socket for the block; RateLimitedError if too many. Client "" is exempt."""
-        if self._total >= self._max_connections:
-            raise RateLimitedError("The server has reached its limit of connections.")
-        if client and self._by_client[client] >= self._per_client:
-            raise RateLimitedError("There are too many connections from your address.")
-        self._total += 1
-        self._by_client[client] += 1
-        try:
-            yield
-        finally:
-            self._total -= 1
-            subtract(self._by_client, client)
 
     @asynccontextmanager
     async def entered(self, relay: Relay) -> AsyncIterator[None]:
@@ -94,9 +68,6 @@ class LiveSessions:
     def all(self) -> list[Relay]:
         return list(self._relays.values())
 
-    def ids_of(self, session_secret: str) -> frozenset[str]:
-        return frozenset(one.session_id for one in self.all() if one.request.has(session_secret))
-
     async def wait_until_empty(self, limit_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
@@ -110,7 +81,7 @@ class DoorLostError(Exception):
 
 class Door:
     def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
-        self._pool = pool
+        self.pool = pool
         self._websocket = websocket
         self.held: dict[str, Ticket] = {}
         self._waiting: dict[str, Ticket] = {}
@@ -128,18 +99,12 @@ class Door:
 
     async def serve(self) -> None:
         """Serve until the connection ends with DoorLostError, OSError or WebSocketDisconnect."""
-        welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
+        welcome = wire.Welcome(ticket_key=self.pool.tickets.key.hex())
         await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
-        writer = asyncio.create_task(self._write(), name="door writer")
-        reader = asyncio.create_task(self._read(), name="door reader")
         try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-            done.pop().result()
+            await first_of(self._read(), self._write())
         finally:
-            for task in (reader, writer):
-                task.cancel()
             self.release()
-            await asyncio.gather(reader, writer, return_exceptions=True)
 
     def end(self) -> None:
         self._is_over = True
@@ -154,7 +119,7 @@ class Door:
         """Leave the queue; slots stay occupied until their workers report otherwise."""
         held, self.held = self.held, {}
         for ticket in held.values():
-            self._pool.leave(ticket, is_lost=True)
+            self.pool.leave(ticket, is_lost=True)
 
     async def _read(self) -> None:
         while True:
@@ -171,41 +136,32 @@ class Door:
 
     def _handle(self, message: wire.FromDoor) -> None:
         match message:
-            case wire.Enter():
+            case wire.Enter(place=""):
                 self._enter(message)
-            case wire.Adopt(ticket_id=ticket_id):
-                worker = self._pool.directory.at(message.worker)
+            case wire.Enter(place=place, ticket_id=ticket_id):
+                worker = self.pool.directory.at(place)
                 # An unknown worker reports the session itself once it is known.
                 if worker is not None and ticket_id not in self.held:
-                    asked = message.request_type, message.session_id, message.owner
-                    self.held[ticket_id] = self._pool.adopt(worker, *asked, ticket_id)
+                    self.held[ticket_id] = self.pool.adopt(message.ticket(), worker)
             case wire.Leave(ticket_id=ticket_id):
                 if (left := self.held.pop(ticket_id, None)) is not None:
                     left.has_started |= message.has_started
-                    left.retain(message.kept_hash or "")
-                    self._pool.leave(left)
+                    left.kept_hash = message.kept_hash
+                    self.pool.leave(left)
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
                 self.held[ticket_id].update_status(message.status)
             case wire.Unreachable(worker=place):
-                if (worker := self._pool.directory.at(place)) is not None:
-                    self._pool.directory.report_unreachable(worker)
+                if (worker := self.pool.directory.at(place)) is not None:
+                    self.pool.directory.report_unreachable(worker)
 
     def _enter(self, message: wire.Enter) -> None:
-        ticket_id, order = message.ticket_id, message.order or None
+        ticket, ticket_id = message.ticket(), message.ticket_id
         if ticket_id in self.held:
             raise DoorLostError("A ticket was entered twice.")
-        if message.is_return and order and self._pool.tickets.is_spent(order):
-            order = None
+        if message.is_return and self.pool.tickets.is_spent(ticket.order):
+            ticket.order = 0
         try:
-            ticket = self._pool.enqueue(
-                message.request_type,
-                message.session_id,
-                message.history_hash,
-                client=message.client,
-                owner=message.owner,
-                order=order,
-                ticket_id=ticket_id,
-            )
+            self.pool.enqueue(ticket)
         except OmniError as error:
             self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
@@ -249,7 +205,7 @@ class Door:
                 reported_s = now_s
             if self._must_name_workers or is_report:
                 self._must_name_workers = False
-                states = [_state(worker) for worker in self._pool.workers.values()]
+                states = [_state(worker) for worker in self.pool.workers.values()]
                 if states != self._sent_workers:
                     self._sent_workers = states
                     answers.insert(0, wire.Workers(workers=states))
@@ -264,7 +220,7 @@ class Door:
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
         """Yield changes of the queue not sent yet; changed estimates only with a report."""
-        pool = self._pool
+        pool = self.pool
         pool.refresh_estimates()
         moved = []
         for ticket_id, ticket in self._waiting.items():
@@ -286,47 +242,38 @@ class Door:
 class DoorSession:
     """A session of a door: what a `Relay` tells and does for one of this process."""
 
-    pool: WorkerPool
     door: Door
-    ticket: Ticket
-
-    @property
-    def session_id(self) -> str:
-        return self.ticket.session_id or ""
+    request: Ticket
 
     @property
     def worker_id(self) -> str | None:
-        return self.ticket.assigned.worker_id if self.ticket.assigned else None
-
-    @property
-    def request_type(self) -> RequestType:
-        return self.ticket.request_type
+        return self.request.assigned.worker_id if self.request.assigned else None
 
     @property
     def phase(self) -> QueueingPhase:
-        return QueueingPhase.RELAYING if self.ticket.assigned else QueueingPhase.WAITING
-
-    @property
-    def began_at(self) -> datetime:
-        return self.ticket.enqueued_at
+        return QueueingPhase.RELAYING if self.request.assigned else QueueingPhase.WAITING
 
     def is_of(self, kind: SocketKind) -> bool:
-        return self.request_type is kind.request_type(self.session_id)
+        return self.request.request_type is kind.request_type(self.request.session_id or "")
 
     def is_owned_by(self, shown_secret: str | None, _address: str) -> bool:
         """Whether a caller has the secret; a desk knows no addresses."""
-        return shown_secret is not None and self.ticket.owner == hash_of(shown_secret)
+        return shown_secret is not None and self.request.owner == hash_of(shown_secret)
 
     def end(self) -> None:
-        self.door.send(wire.SessionCommand(session_id=self.session_id, command="end"))
+        self._command("end")
 
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, as `Relay.request_stop` does."""
-        worker = self.ticket.assigned
-        if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
-            return await self.pool.client.stop(worker, "half_duplex", self.session_id)
-        self.door.send(wire.SessionCommand(session_id=self.session_id, command="stop"))
+        worker, request = self.request.assigned, self.request
+        if worker is not None and request.request_type is RequestType.HALF_DUPLEX_AUDIO:
+            return await self.door.pool.client.stop(worker, "half_duplex", request.session_id)
+        self._command("stop")
         return ActionResult(success=True, message="It was asked to stop.")
+
+    def _command(self, command: Literal["end", "stop"]) -> None:
+        session_id = self.request.session_id or ""
+        self.door.send(wire.SessionCommand(session_id=session_id, command=command))
 
 
 @dataclass(frozen=True)
@@ -337,13 +284,8 @@ class Doors:
     doors: dict[str, Door] = field(default_factory=dict)
 
     def all(self) -> list[DoorSession]:
-        pool, doors = self.pool, self.doors.values()
-        return [DoorSession(pool, door, ticket) for door in doors for ticket in door.held.values()]
-
-    def ids_of(self, session_secret: str) -> frozenset[str]:
-        owner, held = hash_of(session_secret), [door.held for door in self.doors.values()]
-        tickets = itertools.chain.from_iterable(one.values() for one in held)
-        return frozenset(one.session_id or "" for one in tickets if one.owner == owner)
+        doors = self.doors.values()
+        return [DoorSession(door, ticket) for door in doors for ticket in door.held.values()]
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

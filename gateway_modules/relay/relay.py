@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import Final, NamedTuple
 
@@ -30,15 +30,10 @@ from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, Work
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.relay.telemetry import RelayTelemetry
 from gateway_modules.relay.traffic import Traffic, Verdict
-from gateway_modules.web.client_socket import (
-    ClientGoneError,
-    ClientSocket,
-    SocketKind,
-    worker_query,
-)
+from gateway_modules.web.client_socket import ClientGoneError, ClientSocket, SocketKind
 from gateway_modules.web.limits import happens
 from gateway_modules.web.messages import PART_CHARS, Text, parts_of, peek_type, size_chars
-from gateway_modules.web.security import hash_of, is_same_secret
+from gateway_modules.web.security import hash_of
 
 RETAINED_CHECK_S: Final = 2.0  # between two checks of a detached session at its worker
 CHECK_FAILURES_MAX: Final = 3  # in a row, after which the session counts as lost
@@ -56,48 +51,38 @@ class Request:
     client: str  # whose queue quota the ticket uses
     address: str  # the client's; "" if unknown
     session_secret: str
-    history_hash: str = ""  # streaming: of the history to find in a worker's cache
     tries: int = CONNECT_TRIES  # to connect
     patience_s: float = PATIENCE_S  # how long to queue while no worker is alive
     order: int | None = None  # position in the queue to return to
     query: Mapping[str, str] = field(default_factory=dict)  # added to the worker's address
     last_seq: int | None = None  # to resume a session: the last message the client received
-    began_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    enqueued_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def kept(self) -> KeptSession:
         return KeptSession.model_validate(self, from_attributes=True)
 
-    def has(self, shown_secret: str) -> bool:
-        return is_same_secret(shown_secret, self.session_secret)
+    @cached_property
+    def owner(self) -> str:
+        return hash_of(self.session_secret)
 
 
 class WorkerLink:
     """A relay's ticket and worker socket, and the task that serves them until it is cancelled."""
 
-    def __init__(
-        self, relay: Relay, pool: Pool, request: Request, tasks: asyncio.TaskGroup
-    ) -> None:
-        self.last_seq = request.last_seq  # at the latest resumption; None if there was none
+    def __init__(self, relay: Relay, ticket: Ticket, tasks: asyncio.TaskGroup) -> None:
+        """`ticket` is new."""
+        self.ticket = ticket
+        self.last_seq = relay.request.last_seq  # at the latest resumption; None if there was none
         self.is_detached = False  # the client is away, or the worker's socket is being replaced
         self.is_end_expected = False  # the worker may close its socket: that is not a failure
         self._relay = relay
-        self._pool = pool
-        self._request = request
-        self._ticket: Ticket | None = None
+        self._pool = relay.pool
+        self._request = relay.request
         self._socket: WorkerSocket | None = None
         self._resumed = asyncio.Event()  # the client has reconnected
         self.began_s = asyncio.get_running_loop().time()
         self.task = tasks.create_task(self._run(), name="relay worker")
-
-    @property
-    def ticket(self) -> Ticket:
-        assert self._ticket is not None, "no ticket was drawn"
-        return self._ticket
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._ticket is not None and self._ticket.is_waiting
 
     async def detach(self) -> None:
         """Close the worker's socket with the code that makes the worker retain the session."""
@@ -115,8 +100,8 @@ class WorkerLink:
         self.last_seq = last_seq
         self._resumed.set()
 
-    def report(self, ticket: Ticket | None = None) -> queue.QueuePosition:
-        ticket, request, pool = ticket or self.ticket, self._request, self._pool
+    def report(self) -> queue.QueuePosition:
+        ticket, request, pool = self.ticket, self._request, self._pool
         pool.refresh_estimates()
         return queue.QueuePosition(
             ticket_id=ticket.ticket_id,
@@ -127,12 +112,10 @@ class WorkerLink:
         )
 
     def settle(self, *, is_clean: bool) -> None:
-        if self._ticket is None:
-            return
         if not is_clean:
-            self._ticket.retain("")
-        elif self._socket is None and self._ticket.is_cache_hit:
-            self._ticket.retain(self._request.history_hash)  # the cache was not touched
+            self.ticket.kept_hash = ""
+        elif self._socket is None and self.ticket.is_cache_hit:
+            self.ticket.kept_hash = self.ticket.history_hash  # the cache was not touched
 
     async def send(self, text: str) -> None:
         """Send a message to the worker, a long one in parts; the reader detects a closed socket."""
@@ -147,46 +130,35 @@ class WorkerLink:
     async def _run(self) -> None:
         reports = chain([events.Enqueued], repeat(events.PositionChanged))
 
-        async def on_wait(ticket: Ticket) -> None:
-            await self._relay.post_and_wait(next(reports)(self.report(ticket)))
+        async def on_wait(_: Ticket) -> None:
+            await self._relay.post_and_wait(next(reports)(self.report()))
 
         try:
             with await self._enter() as ticket:
-                self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self.last_seq is not None
-                assigned = events.Assigned(worker.worker_id, is_resumed=is_resumed)
-                await self._relay.post_and_wait(assigned)
-                end = await self._serve(ticket)
-                while self.is_detached and await self._has_resumed(ticket.worker):
+                await self._relay.post_and_wait(events.Assigned(worker.worker_id, is_resumed))
+                end = await self._serve(worker)
+                while self.is_detached and await self._has_resumed(worker):
                     self.is_detached = False
-                    end = await self._serve(ticket)
+                    end = await self._serve(worker)
                 await self._relay.post_and_wait(end)
                 await asyncio.Event().wait()  # until the machine's decision cancels this task
         except errors.OmniError as error:
             await self._relay.post_and_wait(events.QueueRefused(error))
 
     async def _enter(self) -> Ticket:
-        """Return a ticket of the queue, or of the session that a worker retained."""
-        request, pool = self._request, self._pool
-        owner = hash_of(request.session_secret)
+        """Enter the ticket in the queue, or for the session that a worker retained."""
+        pool = self._pool
         if self.last_seq is not None:
-            workers, keeps = list(pool.directory.workers.values()), pool.client.keeps
-            answers = await asyncio.gather(*(keeps(worker, request.kept) for worker in workers))
+            workers, kept = list(pool.directory.workers.values()), self._request.kept
+            answers = await asyncio.gather(*(pool.client.keeps(one, kept) for one in workers))
             if any(answers):
-                worker = workers[answers.index(True)]
-                return pool.adopt(worker, request.request_type, request.session_id, owner)
+                return pool.adopt(self.ticket, workers[answers.index(True)])
             if self.last_seq > 0:
                 raise errors.SessionExpiredError()
             self.last_seq = None  # the session had not begun
-        return pool.enqueue(
-            request.request_type,
-            request.session_id,
-            request.history_hash,
-            client=request.client,
-            owner=owner,
-            order=request.order,
-        )
+        return pool.enqueue(self.ticket)
 
     async def _has_resumed(self, worker: WorkerConnection) -> bool:
         """Wait for the client to resume; False once the worker no longer retains the session."""
@@ -198,9 +170,9 @@ class WorkerLink:
             failures = 0 if is_retained else failures + 1
         return False
 
-    async def _serve(self, ticket: Ticket) -> events.Event:
-        request, worker = self._request, ticket.worker
-        query = {**worker_query(request.session_id, request.request_type), **request.query}
+    async def _serve(self, worker: WorkerConnection) -> events.Event:
+        request = self._request
+        query = {**self.ticket.query, **request.query}
         if self.last_seq is not None:
             query[queue.LAST_SEQ] = str(self.last_seq)
         tries = 1 if self._pool.directory.is_other_free(worker) else request.tries
@@ -224,7 +196,7 @@ class WorkerLink:
         except errors.WorkerUnreachableError as error:
             self._pool.directory.report_unreachable(worker)
             if self._pool.directory.is_other_in_service(worker):
-                return events.WorkerUnreachable(error, ticket.order)
+                return events.WorkerUnreachable(error, self.ticket.order)
             return events.WorkerFailed(error)
 
     async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> events.Event:
@@ -259,6 +231,7 @@ class _InboxItem(NamedTuple):
     handled: asyncio.Event
 
 
+@dataclass(eq=False, repr=False)
 class Relay:
     """One client's socket at the gateway.
 
@@ -266,42 +239,21 @@ class Relay:
     handled, and each timer and external caller has at most one event in it.
     """
 
-    def __init__(
-        self,
-        client: ClientSocket,
-        machine: QueueingMachine,
-        traffic: Traffic,
-        pool: Pool,
-        request: Request,
-        telemetry: RelayTelemetry,
-    ) -> None:
-        self.request = request
-        self._client = client
-        self._machine = machine
-        self._traffic = traffic
-        self._pool = pool
-        self._telemetry = telemetry
-        self._inbox: asyncio.Queue[_InboxItem] = asyncio.Queue()
-        self._timers: dict[events.TimerName, asyncio.TimerHandle] = {}
-        self._tasks: asyncio.TaskGroup | None = None
-        self._link: WorkerLink | None = None
-        self._is_relaying = False
+    _client: ClientSocket
+    _machine: QueueingMachine
+    _traffic: Traffic
+    pool: Pool
+    request: Request
+    _telemetry: RelayTelemetry
+    _inbox: asyncio.Queue[_InboxItem] = field(default_factory=asyncio.Queue)
+    _timers: dict[events.TimerName, asyncio.TimerHandle] = field(default_factory=dict)
+    _tasks: asyncio.TaskGroup | None = None
+    _link: WorkerLink | None = None
+    _is_relaying: bool = False
 
     @property
     def phase(self) -> QueueingPhase:
         return self._machine.phase
-
-    @property
-    def session_id(self) -> str:
-        return self.request.session_id
-
-    @property
-    def request_type(self) -> queue.RequestType:
-        return self.request.request_type
-
-    @property
-    def began_at(self) -> datetime:
-        return self.request.began_at
 
     def is_of(self, kind: SocketKind) -> bool:
         return self.request.kind is kind
@@ -310,7 +262,7 @@ class Relay:
         """Whether a caller has the secret or, without any, the same address."""
         if shown_secret is None:
             return address != "" and address == self.request.address
-        return self.request.has(shown_secret)
+        return self.request.owner == hash_of(shown_secret)
 
     @property
     def worker_id(self) -> str | None:
@@ -325,10 +277,7 @@ class Relay:
         return item.handled
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
-        """Continue the session on another socket until that one is replaced, lost or closed.
-
-        `last_seq` is the number of the last message the client received.
-        """
+        """Continue the session on another socket until that one is replaced, lost or closed."""
         socket = self._client.socket
         if self._link is not None:
             await self._link.detach()  # messages in flight are sent again, in order
@@ -424,8 +373,7 @@ class Relay:
             case effects.ConnectWorker():
                 pass  # the link connects once its `Assigned` event has been handled
             case effects.Forward(text) if self._link is not None:
-                ticket = self._link.ticket
-                await self._send_up(self._traffic.opening(text, ticket))
+                await self._send_up(self._traffic.opening(text, self._link.ticket))
             case effects.StartRelay():
                 self._is_relaying = True
             case effects.ReleaseWorker(is_clean):
@@ -442,28 +390,29 @@ class Relay:
 
     def _start_link(self, effect: effects.Enqueue) -> None:
         assert self._tasks is not None and self._link is None, "one worker at a time"
-        self._traffic.begin(effect.first_text)
-        secret = self._traffic.session_secret or self.request.session_secret
-        self.request = replace(self.request, session_secret=secret)
-        self._telemetry.queued(self.request.session_id, secret)
-        history_hash = self._traffic.history_hash
-        request = replace(self.request, history_hash=history_hash, order=effect.order)
-        self._link = WorkerLink(self, self._pool, request, self._tasks)
+        history_hash, secret = self._traffic.begin(effect.first_text)
+        if secret is not None:
+            self.request = replace(self.request, session_secret=secret)
+        request = self.request
+        self._telemetry.queued(request.session_id, request.session_secret)
+        ticket = Ticket(request.request_type, request.session_id, history_hash)
+        ticket.client, ticket.owner, ticket.order = request.client, request.owner, effect.order or 0
+        self._link = WorkerLink(self, ticket, self._tasks)
 
     async def _end_link(self) -> None:
         link, self._link = self._link, None
         self._is_relaying = False
-        self._client.release()
+        self._client.lease.release()
         if link is not None:
             link.task.cancel()
             await asyncio.wait([link.task])
 
     async def _report_position(self) -> None:
         link = self._link
-        if link is None or not link.is_waiting:
+        if link is None or not link.ticket.position:  # not known, or not waiting any more
             return
         waited_s = asyncio.get_running_loop().time() - link.began_s
-        if waited_s >= self.request.patience_s and not self._pool.directory.has_live_worker():
+        if waited_s >= self.request.patience_s and not self.pool.directory.has_live_worker():
             await self._end_link()
             self.post(events.QueueRefused(errors.NoWorkerError()))
             return
@@ -527,7 +476,7 @@ class Relay:
     async def _pass_up(self, text: str) -> None:
         self._telemetry.passed_up(size_chars(text))
         await self._send_up(self._traffic.upward(text))
-        self._client.release()
+        self._client.lease.release()
 
     async def _send_up(self, work: Awaitable[str | None]) -> None:
         try:
@@ -568,7 +517,7 @@ class Relay:
                 return ActionResult(success=True, message="It was asked to stop.")
             # On that socket `stop` would end the session, not only the reply.
             worker = self._link.ticket.worker
-            return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
+            return await self.pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
             self.post(STOP)
             return ActionResult(success=True, message="It no longer waits.")

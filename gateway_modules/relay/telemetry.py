@@ -103,8 +103,7 @@ class RelayTelemetry:
                 self._waited("refused")
                 self._relayed()
             case events.QueueRefused(error):
-                is_cancelled = isinstance(error, QueueCancelledError)
-                self._waited("cancelled" if is_cancelled else "refused")
+                self._waited("cancelled" if isinstance(error, QueueCancelledError) else "refused")
             case events.RawMessage("stop") | events.RawMessage("close") | events.Disconnected():
                 if phase is QueueingPhase.WAITING:
                     self._waited("gone")
@@ -139,8 +138,7 @@ class RelayTelemetry:
             now_s = self._clock()
             self._metrics.waited(self._mode, now_s - self._queued_s, outcome)
             if self._trace is not None:
-                outcomes = {"outcome": outcome}
-                self._trace.write("queue", self._queued_s, now_s, attributes=outcomes)
+                self._trace.write("queue", self._queued_s, now_s, attributes={"outcome": outcome})
             self._queued_s = None
 
     def _relayed(self) -> None:
@@ -153,37 +151,37 @@ class RelayTelemetry:
         self._up_bytes = self._down_bytes = 0
 
 
+@dataclass
 class DiagnosticsFile:
-    """A session's `client_diagnostic` messages; those beyond the limits are dropped."""
+    """A session's `client_diagnostic` messages from `begin` on; those beyond limits are dropped."""
 
-    def __init__(self, recordings: RecordingStore, limits: LimitSettings) -> None:
-        """Messages are dropped until `begin` names the recording."""
-        clock = asyncio.get_running_loop().time
-        per_s = limits.diagnostics_per_s
-        self._recordings = recordings
-        self._limits = limits
-        self._left_bytes = limits.diagnostic_session_bytes
+    recordings: RecordingStore
+    limits: LimitSettings
+    recording_id: str | None = None
+
+    def __post_init__(self) -> None:
+        clock, per_s = asyncio.get_running_loop().time, self.limits.diagnostics_per_s
+        self._left_bytes = self.limits.diagnostic_session_bytes
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
-        self._recording_id: str | None = None
 
     def begin(self, prepared: Prepared) -> None:
         if prepared.recording_session_id is not None:
             with suppress(InvalidSessionIdError):
-                self._recording_id = check_recording_id(prepared.recording_session_id)
+                self.recording_id = check_recording_id(prepared.recording_session_id)
 
     async def keep(self, message: str) -> None:
         """Write one message, or drop it."""
         line = message.replace("\n", " ").replace("\r", " ").encode() + b"\n"
-        recording_id = self._recording_id
-        is_small = len(line) <= min(self._limits.diagnostic_bytes, self._left_bytes)
+        recording_id = self.recording_id
+        is_small = len(line) <= min(self.limits.diagnostic_bytes, self._left_bytes)
         if recording_id is None or not is_small or self._rate is None or not self._rate.take():
             return
         self._left_bytes -= len(line)
         try:
-            await asyncio.to_thread(self._recordings.append_diagnostic, recording_id, line)
+            await asyncio.to_thread(self.recordings.append_diagnostic, recording_id, line)
         except OSError as error:  # no recording or a full disk must not end the session
             structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
-            self._recording_id = None
+            self.recording_id = None
 
 
 PERIOD_S: Final = 10.0  # workers are polled twice as often

@@ -67,12 +67,6 @@ SendUp = Callable[[str], Awaitable[None]]
 class Traffic(ABC):
     """Inspects the messages of one client's socket."""
 
-    history_hash: str = ""
-    """History hash of the current turn, for cache-aware routing."""
-
-    session_secret: str | None = None
-    """Session secret sent with the current turn: that of an earlier socket of the session."""
-
     warning: errors.OmniError | None = None
     """Sent to the client after the next `prepared`."""
 
@@ -87,12 +81,14 @@ class Traffic(ABC):
         """Encode one of the gateway's own messages; None if this client's protocol has none."""
         return message.to_json()
 
-    def begin(self, text: str | None) -> None:
+    def begin(self, text: str | None) -> tuple[str, str | None]:
         """Begin a turn, or repeat it on another worker.
 
-        `text` is the turn's first message; None where that comes later.
+        `text` is the turn's first message; None where that comes later. Return the hash of the
+        turn's history, for cache-aware routing, and the session secret sent with the turn: that of
+        an earlier socket of the session.
         """
-        return
+        return "", None
 
     async def opening(self, held: str, ticket: Ticket) -> str | None:
         """Return what is sent to the worker for the message that was held for it."""
@@ -127,7 +123,7 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> RawMessage:
-        message = await off_loop(is_heavy(text), texts.parse_object, text)
+        message = await off_loop(is_long(text) or names_files(text), texts.parse_object, text)
         kind = message.get("type")
         return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
@@ -187,9 +183,10 @@ class ParsedTraffic(Traffic, Generic[Result]):
         self._read = None if turn is None else (text, turn)
         return RawMessage(kind, text)
 
-    def begin(self, text: str | None) -> None:
+    def begin(self, text: str | None) -> tuple[str, str | None]:
         if self._read is not None and self._read[0] == text:  # else the turn is repeated elsewhere
             self._turn, self._read = self._read[1], None
+        return super().begin(text)
 
 
 class TurnTraffic(ParsedTraffic["StreamingTurn"]):
@@ -206,11 +203,10 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
             return message.type, None
         return message.type, StreamingTurn.of(without_paths(message, self._voices), text)
 
-    def begin(self, text: str | None) -> None:
-        super().begin(text)
+    def begin(self, text: str | None) -> tuple[str, str | None]:
+        nothing, turn = super().begin(text), self._turn
         self._is_stopping, self._is_plain = False, True
-        self.history_hash = self._turn.history_hash if self._turn else ""
-        self.session_secret = self._turn.prefill.session_secret if self._turn else None
+        return (turn.history_hash, turn.prefill.session_secret) if turn else nothing
 
     async def opening(self, held: str, ticket: Ticket) -> str | None:
         return await self._prefill(is_cache_hit=ticket.is_cache_hit)
@@ -234,7 +230,7 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    ticket.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
+                    ticket.kept_hash = await off_loop(is_long(turn.text), turn.hash_after, text)
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -243,7 +239,7 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
     async def _prefill(self, *, is_cache_hit: bool) -> str:
         turn = self._turn
         assert turn is not None, "a worker without a turn"
-        return await off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
+        return await off_loop(is_long(turn.text), turn.for_worker, is_cache_hit=is_cache_hit)
 
 
 class ChatTraffic(ParsedTraffic[str]):
@@ -272,10 +268,9 @@ class ChatTraffic(ParsedTraffic[str]):
 
 async def parse_apart(work: Callable[[str], Result], text: str, voices: VoiceLibrary) -> Result:
     """Parse in a thread if the text is long, on the voices' threads if it names one."""
-    is_long = texts.size_chars(text) > INLINE_CHARS
-    if await off_loop(is_long, names_files, text):
+    if await off_loop(is_long(text), names_files, text):
         return await voices.run(work, text)
-    return await off_loop(is_long, work, text)
+    return await off_loop(is_long(text), work, text)
 
 
 async def off_loop(
@@ -289,8 +284,8 @@ async def off_loop(
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def is_heavy(text: str) -> bool:
-    return texts.size_chars(text) > INLINE_CHARS or names_files(text)
+def is_long(text: str) -> bool:
+    return texts.size_chars(text) > INLINE_CHARS
 
 
 def names_files(text: str) -> bool:
@@ -310,10 +305,6 @@ class StreamingTurn:
     def of(cls, prefill: streaming.Prefill, text: str) -> StreamingTurn:
         options, value = history.CacheOptions.of(prefill), _value_in(text)
         return cls(prefill, text, history.request_history_hash(prefill.messages, options, value))
-
-    @property
-    def is_heavy(self) -> bool:
-        return texts.size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
         prefill = self.prefill

@@ -87,30 +87,25 @@ class Draining(WireModel):
 class WorkersListed(WireModel):
     """The configured workers."""
 
-    workers: list[WorkerAddress] = Field(
-        max_length=limits.WORKERS_MAX,
-        description="host:port, or dns:NAME:PORT for one at each address of the name.",
-    )
+    workers: list[WorkerAddress] = Field(max_length=limits.WORKERS_MAX)
+    """host:port, or dns:NAME:PORT for one at each address of the name."""
 
 
 class CleanupRequest(WireModel):
     """Limits of a cleanup; omitted ones are as configured."""
 
     dry_run: bool = Field(False, description="Only report what would be deleted.")
-    retention_days: float | None = Field(
-        None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
-    )
-    max_storage_gb: float | None = Field(
-        None, ge=-1, le=GIGABYTES_MAX, description="Most storage used, GB; -1: any."
-    )
+    retention_days: float | None = Field(None, ge=-1, le=DAYS_MAX)
+    """Oldest age kept, days; -1: any."""
+    max_storage_gb: float | None = Field(None, ge=-1, le=GIGABYTES_MAX)
+    """Most storage used, GB; -1: any."""
 
 
 class Login(WireModel):
     """The administrator's token."""
 
-    token: SecretStr = Field(
-        max_length=limits.PATH_MAX_CHARS, description="Of the configuration or the data folder."
-    )
+    token: SecretStr = Field(max_length=limits.PATH_MAX_CHARS)
+    """Of the configuration or the data folder."""
 
 
 class AdminState(WireModel):
@@ -175,10 +170,7 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
 @admin_router.put("/apps/{app_id}", responses=problems(404, 422))
 def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
     """Switch an app on or off; running sessions continue."""
-    app = gateway.apps.set_enabled(app_id, body.enabled)
-    if app is None:
-        raise NotFoundError("There is no such app.")
-    return AppChanged(app=app)
+    return AppChanged(app=gateway.apps.set_enabled(app_id, body.enabled))
 
 
 @admin_router.put("/apps", responses=problems(404, 422))
@@ -254,7 +246,7 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
     """End a session in any state."""
-    found = [one for one in gateway.sessions.all() if one.session_id == session_id]
+    found = [one for one in gateway.sessions.all() if one.request.session_id == session_id]
     if not found:
         raise NotFoundError("There is no such session.")
     for session in found:
@@ -291,8 +283,7 @@ def recordings(
 async def history(request: Request, gateway: GatewayHere) -> Response:
     """Return the last hour as columns: sessions, queue, units, memory, refusals."""
     assert gateway.trends is not None, "a door asks its desk"
-    columns = gateway.trends.history()
-    return await asyncio.to_thread(json_answer, columns, request.headers)
+    return await asyncio.to_thread(json_answer, gateway.trends.history(), request.headers)
 
 
 @admin_router.get("/logs", response_model=administration.LogPart, responses=problems(400, 404, 422))

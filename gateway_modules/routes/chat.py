@@ -33,7 +33,7 @@ from gateway_modules.relay.relay import Relay, in_parts
 from gateway_modules.relay.traffic import parse_apart
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
-from gateway_modules.web.client_socket import SocketKind, worker_query
+from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
 from gateway_modules.web.security import ADMIN_MARK, new_session_secret
@@ -102,18 +102,12 @@ class StopSomeAnswer(WireModel):
 )
 async def chat(request: Request, gateway: GatewayHere) -> Response:
     """Answer one request, waiting for a worker if necessary; disconnecting cancels it."""
-    check_chat(gateway)
+    gateway.check_open(TURN_BASED)
     text = await text_of(request)
     prepared = await parse_apart(partial(_prepared, gateway.voices), text, gateway.voices)
     client = gateway.access.limited_client(request)
     answer = await unless_disconnected(request, _answer(gateway, prepared, client))
     return JSONResponse(answer.model_dump(mode="json"))
-
-
-def check_chat(gateway: Gateway) -> None:
-    gateway.apps.check(TURN_BASED)
-    if not gateway.is_open:
-        raise errors.NoWorkerError()
 
 
 def _prepared(voices: VoiceLibrary, text: str) -> str:
@@ -140,7 +134,7 @@ async def replies(
     pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
     session_id, estimated_s = generate_session_id("chat"), 0.0
-    order: int | None = None  # of a ticket whose worker was lost
+    order = 0  # of a ticket whose worker was lost
 
     async def check(_: Ticket) -> None:
         if clock() - began_s >= patience_s and not pool.directory.has_live_worker():
@@ -148,11 +142,11 @@ async def replies(
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
-            drawn = pool.enqueue(CHAT, session_id, client=client, order=order)
-            ticket = stack.enter_context(drawn)
-            order = ticket.order
+            ticket = Ticket(CHAT, session_id, client=client, order=order)
+            stack.enter_context(pool.enqueue(ticket))
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
+            order = ticket.order  # at a door, its desk draws it
             assignment = Assignment(ticket, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
@@ -199,7 +193,7 @@ async def _served(
     async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        {**worker_query(ticket.session_id or "", CHAT), **query},
+        {**ticket.query, **query},
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:
@@ -268,9 +262,9 @@ async def stop_streaming(
         chosen = [_own(gateway, request, kind, body.session_id or "")]
     stopped = []
     for session in chosen:
-        known = {"session_id": session.session_id, "worker_id": session.worker_id}
-        result = await session.request_stop()
-        stopped.append(StoppedReply(**known, success=result.success, message=result.message))
+        session_id, worker_id = session.request.session_id or "", session.worker_id
+        result = dict(await session.request_stop())
+        stopped.append(StoppedReply(session_id=session_id, worker_id=worker_id, **result))
     return StopSomeAnswer(success=all(one.success for one in stopped), stopped=stopped)
 
 
@@ -297,8 +291,8 @@ async def _stop(
 ) -> StopAnswer | Response:
     if gateway.desk is not None and gateway.live.get(session_id) is None:
         return await gateway.desk.answer(request)  # another door may have it
-    result = await _own(gateway, request, kind, session_id).request_stop()
-    return StopAnswer(success=result.success, session_id=session_id, message=result.message)
+    result = dict(await _own(gateway, request, kind, session_id).request_stop())
+    return StopAnswer(session_id=session_id, **result)
 
 
 def _own(
@@ -312,7 +306,7 @@ def _own(
     shown = request.headers.get(SESSION_SECRET_HEADER)
     address = gateway.access.client_address(request)
     of_kind = (one for one in gateway.sessions.all() if one.is_of(kind))
-    found = next((one for one in of_kind if one.session_id == session_id), None)
+    found = next((one for one in of_kind if one.request.session_id == session_id), None)
     if found is not None:
         if found.is_owned_by(shown, address):
             return found

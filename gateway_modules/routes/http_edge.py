@@ -21,8 +21,8 @@ import structlog
 from fastapi import APIRouter
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -37,7 +37,7 @@ from gateway_modules.queue.desk_link import DOOR_PATH
 from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
-from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
+from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, Lease
 from gateway_modules.web.messages import PARTS_MARK
 from gateway_modules.web.responses import IMMUTABLE_MARK, NO_STORE, content_policy, error_answer
 from gateway_modules.web.security import ADMIN_MARK, SECONDS_PER_MINUTE, is_same_secret
@@ -92,15 +92,12 @@ class HttpEdge:
             if scope["type"] == "websocket":
                 await self._socket(scope, receive, send)
             else:
-                plain = self._gateway.pages.resolved(scope)
-                await self._request(plain, receive, send, request_id)
+                await self._request(self._gateway.pages.resolved(scope), receive, send, request_id)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             connection = HTTPConnection(scope)
-            self._check_rate(connection)
-            self._gateway.access.check_host(connection)
-            self._gateway.access.check_origin(connection)
+            self._check(connection)
             client = self._gateway.access.limited_client(connection)
             scope[PARTS_MARK] = True
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
@@ -139,8 +136,7 @@ class HttpEdge:
             self._log.exception("request failed")
             if status:
                 raise  # the response has begun: the server closes the connection
-            answer = error_answer(error, scope["path"])
-            await answer(scope, receive, send_on)
+            await error_answer(error, scope["path"])(scope, receive, send_on)
         finally:
             self._log_request(scope, status, time.monotonic() - began_s)
 
@@ -149,36 +145,30 @@ class HttpEdge:
     ) -> None:
         connection, path = HTTPConnection(scope), scope["path"]
         try:
-            self._check(connection, scope)
+            self._check(connection)
         except OmniError as error:
             await error_answer(error, path)(scope, receive, send)
             return
         gateway, is_file = self._gateway, is_upload(path)
         budget = gateway.bytes_uploaded if is_file else gateway.bytes_held
-        lease = budget.lease(gateway.access.limited_client(connection))
         values_max = None if is_file or path == TRANSCRIPTION_FORM else JSON_VALUES_MAX
-        body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
-        try:
+        with budget.lease(gateway.access.limited_client(connection)) as lease:
+            body = limited(receive, body_limit_bytes(gateway, path), saw, lease, values_max)
             await self._app(scope, body, send)
-        finally:
-            lease.release()
 
-    def _check(self, connection: HTTPConnection, scope: Scope) -> None:
+    def _check(self, connection: HTTPConnection) -> None:
         """Immutable files do not count: many people may share an address."""
-        if IMMUTABLE_MARK not in scope:
-            self._check_rate(connection)
-        self._gateway.access.check_host(connection)
-        if scope["method"] not in SAFE_METHODS:
-            self._gateway.access.check_origin(connection)
+        scope, access = connection.scope, self._gateway.access
+        client = "" if IMMUTABLE_MARK in scope else access.limited_client(connection)
+        if client and not self._rates.take(client):
+            raise RateLimitedError()
+        access.check_host(connection)
+        if scope.get("method") not in SAFE_METHODS:  # a socket has none
+            access.check_origin(connection)
         length = connection.headers.get("content-length", "")
         limit = body_limit_bytes(self._gateway, scope["path"])
         if length.isdecimal() and int(length) > limit:
             raise TooBigError(f"The request has {length} bytes; {limit} are allowed.")
-
-    def _check_rate(self, connection: HTTPConnection) -> None:
-        client = self._gateway.access.limited_client(connection)
-        if client and not self._rates.take(client):
-            raise RateLimitedError()
 
     def _log_request(self, scope: Scope, status: int, duration_s: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
@@ -241,7 +231,7 @@ def limited(
     receive: Receive,
     limit_bytes: int,
     saw: Callable[[bytes], None],
-    lease: ByteLease,
+    lease: Lease,
     values_max: int | None,
 ) -> Receive:
     """Return a `receive` that raises HTTP 413 for a body that is too large.
@@ -302,10 +292,6 @@ def forwarding(gateway: Gateway) -> APIRouter:
     """
     desk = gateway.desk
     assert desk is not None, "a door has a desk"
-
-    async def forward(request: Request) -> Response:
-        return await desk.answer(request)
-
     router = APIRouter(include_in_schema=False)
     parts = queue.router, queue.pool_router, sessions.router, admin.router, admin.admin_router
     routes = [one for part in parts for one in part.routes if isinstance(one, Route)]
@@ -313,5 +299,5 @@ def forwarding(gateway: Gateway) -> APIRouter:
     routes += [one for one in files if not SAFE_METHODS >= (one.methods or set())]
     for one in routes:
         if one.path not in OPEN_PATHS:
-            router.add_api_route(one.path, forward, methods=sorted(one.methods or ()))
+            router.add_api_route(one.path, desk.answer, methods=sorted(one.methods or ()))
     return router

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from html import escape
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -22,11 +22,11 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
-from gateway_modules.presets import Preset, PresetSounds
+from gateway_modules.routes.admin import Name
 from gateway_modules.routes.sessions import existing_recording
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
-from gateway_modules.web.pages import MISSING_PAGE
+from gateway_modules.web.pages import MISSING_PAGE, Preset, PresetSounds
 from gateway_modules.web.responses import NO_CACHE, on_error, problems
 
 VIEWER: Final = "session-viewer.html"
@@ -41,8 +41,6 @@ PAGES: Final[Mapping[str, tuple[str | None, str]]] = {
     "/admin": (None, "admin.html"),
     "/api/docs": (None, "api-docs.html"),
 }
-
-Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
 READ: Final = ["GET", "HEAD"]  # monitors ask for the head alone
 router = APIRouter(include_in_schema=False)
@@ -62,8 +60,8 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
 
 
 async def page(request: Request, name: str) -> Response:
-    gateway = gateway_of(request)
-    return await gateway.web_files.answer(gateway.pages.folder / name, request.scope)
+    pages = gateway_of(request).pages
+    return await pages.files.answer(pages.folder / name, request.scope)
 
 
 def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -120,7 +118,7 @@ async def library_file(
 ) -> Response:
     """Return a library's file; the error for one not installed names the command."""
     path = await asyncio.to_thread(gateway.pages.library_file, library, name)
-    return await gateway.web_files.answer(path, request.scope)
+    return await gateway.pages.files.answer(path, request.scope)
 
 
 class DefaultVoice(WireModel):

@@ -32,7 +32,7 @@ NO_HEALTH: Final = WorkerHealth(status="error", worker_status=WorkerStatus.OFFLI
 
 
 def check_open(gateway: GatewayHere) -> None:
-    if not gateway.is_open:
+    if not gateway.relay_pool.is_open:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
 
@@ -141,9 +141,8 @@ class ServiceStatus(WireModel):
     is_intake_paused: bool = Field(False, description="New requests are refused.")
     model: ModelFacts | None = Field(None, description="The loaded model; null until there is one.")
     loading: LoadState | None = Field(None, description="Progress of the first worker loading.")
-    fetch: FetchProgress | None = Field(
-        None, description="Progress of downloading the embedded cascade; null: no download."
-    )
+    fetch: FetchProgress | None = None
+    """Progress of downloading the embedded cascade; null: no download."""
 
 
 class HealthAnswer(WireModel):
@@ -187,7 +186,7 @@ async def health(gateway: GatewayHere) -> HealthAnswer:
     ready = gateway.relay_pool.ready_count
     return HealthAnswer(
         timestamp=datetime.now(UTC),
-        ready=gateway.is_open and ready > 0,
+        ready=gateway.relay_pool.is_open and ready > 0,
         workers_ready=ready,
         workers_total=len(gateway.relay_pool.directory.workers),
     )
@@ -245,11 +244,11 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
     ]
     connected = [
         SessionInfo(
-            session_id=one.session_id,
-            request_type=one.request_type,
+            session_id=one.request.session_id or "",
+            request_type=one.request.request_type,
             worker_id=one.worker_id,
             phase=one.phase,
-            last_active=one.began_at,
+            last_active=one.request.enqueued_at,
         )
         for one in gateway.sessions.all()
     ]

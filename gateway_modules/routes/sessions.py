@@ -8,8 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, BinaryIO, Final, Literal
 
@@ -39,6 +38,7 @@ ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'sel
 UPLOAD_FIELD: Final = "browser_recording"  # added to `meta.json`
 HEAD_BYTES: Final = 12
 NO_ROOM: Final = "The file is refused: the disk is nearly full."
+NO_FILE: Final = "Send the file as multipart/form-data, named `file`."
 FIELDS_MAX: Final = 16  # of a form, besides the file
 
 UPLOAD_SUFFIXES: Final = {
@@ -124,16 +124,6 @@ def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere
 OwnerOnly = Depends(only_owner)
 
 
-@contextmanager
-def _enough_room() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise errors.RecordingStoppedError(NO_ROOM) from error
-
-
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
@@ -209,16 +199,21 @@ async def upload(request: Request, recording: ExistingId, gateway: GatewayHere) 
     """Store the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
-    with gateway.uploads.counted(recording), _enough_room():
-        wanted_bytes = int(length) if length.isdecimal() else most
+    wanted_bytes = int(length) if length.isdecimal() else most
+    with gateway.uploads.counted(recording):
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
-        async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
-            file = form.get("file")
-            if not isinstance(file, UploadFile):
-                raise errors.BadRequestError("Send the file as multipart/form-data, named `file`.")
-            kind = file.content_type or ""
-            return await asyncio.to_thread(_keep_upload, gateway, recording, file.file, kind)
+        try:
+            async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+                file = form.get("file")
+                if not isinstance(file, UploadFile):
+                    raise errors.BadRequestError(NO_FILE)
+                kind = file.content_type or ""
+                return await asyncio.to_thread(_keep_upload, gateway, recording, file.file, kind)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise errors.RecordingStoppedError(NO_ROOM) from error
 
 
 def _keep_upload(gateway: Gateway, recording: str, file: BinaryIO, media_type: str) -> UploadKept:
@@ -261,8 +256,7 @@ def set_comment(body: Comment, recording: ExistingId, gateway: GatewayHere) -> C
     text, most = body.comment.strip(), gateway.settings.limits.comment_chars
     if len(text) > most:
         raise errors.TooBigError(f"A comment has at most {most} characters.")
-    content = text.encode("utf-8", "replace")
-    gateway.recordings.write(recording, names.COMMENT_FILE, content)
+    gateway.recordings.write(recording, names.COMMENT_FILE, text.encode("utf-8", "replace"))
     return CommentKept(len=len(text))
 
 

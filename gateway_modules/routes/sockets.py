@@ -58,25 +58,22 @@ async def serve(
     with structlog.contextvars.bound_contextvars(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
-                gateway.apps.check(APP_OF_REQUEST[kind.request_type(session_id)])
-                if not gateway.is_open:
-                    raise errors.NoWorkerError()
+                gateway.check_open(APP_OF_REQUEST[kind.request_type(session_id)])
                 params, last_seq = websocket.query_params, None
                 if queue.RESUME_TOKEN in params:
                     last_seq = queue.read_seq(params.get(queue.LAST_SEQ, ""))
                 earlier = None if last_seq is None else gateway.live.get(session_id)
                 if earlier is None:  # else the session is already counted
-                    stack.enter_context(gateway.live.counted(client))
+                    stack.enter_context(gateway.sockets.lease(client)).add(1)
             except errors.OmniError as error:
                 record_refusal(gateway, error)
                 await deny(websocket, error)
                 return
             await websocket.accept(subprotocol)
-            lease = gateway.bytes_held.lease(client)
-            stack.callback(lease.release)
+            lease = stack.enter_context(gateway.bytes_held.lease(client))
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
-            wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
+            wire = ClientSocket(websocket, gateway.sizes_bytes(kind), pace, lease, grace_s)
             traffic = traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, queue.check_session_id(session_id), websocket)
@@ -97,7 +94,7 @@ async def serve(
 
 
 async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
-    is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
+    is_owner = request.kind is earlier.request.kind and request.owner == earlier.request.owner
     if not (is_owner and earlier.may_resume):
         raise errors.SessionExpiredError()
     await earlier.resume(websocket, last_seq)

@@ -18,7 +18,7 @@ from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, Too
 from core.schemas.common import check_json_shape
 from core.schemas.limits import MIB
 from core.schemas.queue import RequestType, duplex_request_type
-from gateway_modules.web.limits import ByteLease, TokenBucket
+from gateway_modules.web.limits import Lease, TokenBucket
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text, parse_type, read_long
 
 SEND_LIMIT_S: Final = 20.0  # for sending a message; then the client counts as gone
@@ -54,35 +54,16 @@ class SocketKind(StrEnum):
         return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str) -> RequestType:
-        match self:
-            case SocketKind.DUPLEX:
-                return duplex_request_type(session_id)
-            case SocketKind.REALTIME:  # same load on the engine, hence the same estimate
-                return RequestType.HALF_DUPLEX_AUDIO
-            case SocketKind.LIVE:
-                return RequestType.AUDIO_DUPLEX
-            case _:
-                return RequestType(self.value)
-
-
-@dataclass(frozen=True)
-class SizeLimits:
-    """Size limits of a client's messages: `prepare`, `prefill` and chat requests; all others."""
-
-    first_bytes: int
-    other_bytes: int
-
-
-def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
-    duplex = {RequestType.OMNI_DUPLEX: "omni", RequestType.AUDIO_DUPLEX: "audio"}
-    variant = {"variant": duplex[request_type]} if request_type in duplex else {}
-    return {"session_id": session_id, **variant}
+        if self is SocketKind.DUPLEX:
+            return duplex_request_type(session_id)
+        # Those of the same load on the engine, hence of the same estimate.
+        like = {SocketKind.REALTIME: "half_duplex_audio", SocketKind.LIVE: "audio_duplex"}
+        return RequestType(like.get(self, self.value))
 
 
 class ClientGoneError(Exception):
-    def __init__(self, code: int = VANISHED, reason: str = "") -> None:
-        super().__init__(reason or f"closed with {code}")
-        self.code = code
+    def __init__(self, reason: str = f"closed with {VANISHED}") -> None:
+        super().__init__(reason)
 
 
 class ResumableSocket:
@@ -125,7 +106,7 @@ class ResumableSocket:
             code = event.get("code") or VANISHED
             if websocket is self.websocket and code not in LOST_CODES:
                 self.end()
-            raise ClientGoneError(code, event.get("reason") or "")
+            raise ClientGoneError(event.get("reason") or f"closed with {code}")
         return event
 
     @asynccontextmanager
@@ -192,10 +173,7 @@ async def close_quietly(websocket: WebSocket, code: CloseCode, reason: str) -> N
 
 @dataclass(frozen=True)
 class Pace:
-    """A client's sending rate: sustained and burst.
-
-    A client that sends faster is slowed down by backpressure; nothing is dropped.
-    """
+    """A client's sustained and burst rate; one that sends faster is slowed down by backpressure."""
 
     messages_per_s: float = 200.0
     messages_at_once: float = 2_000.0
@@ -209,20 +187,22 @@ class ClientSocket:
     def __init__(
         self,
         websocket: WebSocket,
-        sizes: SizeLimits,
-        pace: Pace | None = None,
-        lease: ByteLease | None = None,
-        grace_s: float = 0.0,
+        sizes_bytes: tuple[int, int],
+        pace: Pace,
+        lease: Lease,
+        grace_s: float,
     ) -> None:
-        """`lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`."""
+        """Accept texts up to the first of `sizes_bytes` of `FIRST_TYPES`, others up to the second.
+
+        `lease` accounts for messages not yet forwarded; `grace_s` is for `ResumableSocket`.
+        """
         self.socket = ResumableSocket(websocket, grace_s)
-        self._sizes = sizes
+        self._largest_bytes, self._other_bytes = sizes_bytes
         clock = asyncio.get_running_loop().time
-        limits = pace or Pace()
-        self._messages = TokenBucket(limits.messages_at_once, limits.messages_per_s, clock)
-        self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
+        self._messages = TokenBucket(pace.messages_at_once, pace.messages_per_s, clock)
+        self._bytes = TokenBucket(pace.bytes_at_once, pace.bytes_per_s, clock)
         self._sending = asyncio.Lock()
-        self._lease = lease
+        self.lease = lease
         self.pass_on: Take | None = None  # offered short texts while `receive` waits
         self._debt_s = 0.0  # delay that the sender's rate requires
 
@@ -244,13 +224,11 @@ class ClientSocket:
             parts = [event["text"]]
         if parts is None:
             raise BinaryMessageError()
-        is_long = sum(map(len, parts)) > INLINE_CHARS
-        if is_long:
+        if sum(map(len, parts)) > INLINE_CHARS:
             text, size_bytes = await asyncio.to_thread(self._checked, parts)
         else:
             text, size_bytes = self._checked(parts)
-        if self._lease is not None:
-            self._lease.add(size_bytes)
+        self.lease.add(size_bytes)
         self._count(size_bytes)
         # Also without a debt: let other tasks run before the next message.
         await asyncio.sleep(self._debt_s)
@@ -259,7 +237,7 @@ class ClientSocket:
 
     def _take(self, text: Text) -> bool:
         """Forward a short text at once, unless its sender has to be slowed down."""
-        if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
+        if self._debt_s or len(text) > min(INLINE_CHARS, self._other_bytes):
             return False
         if self.pass_on is None or not self.pass_on(text):
             return False
@@ -268,10 +246,6 @@ class ClientSocket:
 
     def _count(self, size_bytes: int) -> None:
         self._debt_s = max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes))
-
-    def release(self) -> None:
-        if self._lease is not None:
-            self._lease.release()
 
     async def send(self, text: str) -> None:
         """Send a text, waiting while the client reads slowly; ClientGoneError if it cannot."""
@@ -285,11 +259,11 @@ class ClientSocket:
             if self.socket.is_open and websocket is self.socket.websocket:
                 self.socket.lose(websocket)
                 await close_quietly(websocket, CloseCode.TRY_LATER, NOT_READ)
-            raise ClientGoneError(reason=NOT_READ) from None
+            raise ClientGoneError(NOT_READ) from None
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
             # What is raised for a lost peer depends on the server.
             self.socket.lose(websocket)
-            raise ClientGoneError(reason=str(error)) from error
+            raise ClientGoneError(str(error)) from error
 
     def send_now(self, text: Text) -> bool:
         shortcut = self.socket.shortcut
@@ -311,7 +285,7 @@ class ClientSocket:
     def _checked(self, parts: list[str]) -> tuple[str, int]:
         """Return a message and its size, bytes; only `FIRST_TYPES` may exceed `other_bytes`."""
         size_bytes = sum(map(_size_bytes, parts))
-        largest, limit = self._sizes.first_bytes, self._sizes.other_bytes
+        largest, limit = self._largest_bytes, self._other_bytes
         if size_bytes > largest:
             raise TooBigError(f"The message has {size_bytes} bytes; {largest} are allowed.")
         if len(parts) > 1:

@@ -12,10 +12,10 @@ import math
 import resource
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeVar
 
 import structlog
 
@@ -33,6 +33,8 @@ READ_BYTES: Final = 4 * 1024  # bounds the parsing for one client per turn of th
 
 REFUSALS_PERIOD_S: Final = 1.0
 
+Result = TypeVar("Result")
+
 
 async def happens(event: asyncio.Event, limit_s: float) -> bool:
     """Wait for an event; return whether it came in time."""
@@ -40,6 +42,18 @@ async def happens(event: asyncio.Event, limit_s: float) -> bool:
         async with asyncio.timeout(limit_s):
             await event.wait()
     return event.is_set()
+
+
+async def first_of(*works: Awaitable[Result]) -> Result:
+    """Run works beside each other until one ends; return its result, or raise its error."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass
@@ -66,15 +80,11 @@ def subtract(counts: Counter[str], client: str, amount: int = 1) -> None:
         del counts[client]
 
 
-Peer: TypeAlias = tuple[str, int]
-"""A peer's address and port, which identify an open connection."""
+Peer = tuple[str, int]  # its address and port, which identify an open connection
 
 
 class Connections:
-    """The open connections.
-
-    Beyond `limit` the connection idle longest is closed; if none is idle, the new one is refused.
-    """
+    """Beyond `limit` the connection idle longest is closed, or, if none is, the new one refused."""
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
         """`client_of` maps a peer's address to the client whose quota it uses; "" for none."""
@@ -94,8 +104,13 @@ class Connections:
         client = self._client_of(peer[0])
         if client and self._by_client[client] >= self._per_client:
             return None
-        if len(self._open) >= self.limit and not self._close_longest_idle():
-            return None
+        if len(self._open) >= self.limit:
+            if not self._idle:
+                return None
+            longest = next(iter(self._idle))
+            _, idle = self._open[longest]
+            self.leave(longest)
+            idle.abort()
         self._open[peer] = client, transport
         self._by_client[client] += 1
         self._idle[peer] = None
@@ -112,15 +127,6 @@ class Connections:
             self._idle.pop(peer, None)
         elif peer in self._open:
             self._idle.setdefault(peer)
-
-    def _close_longest_idle(self) -> bool:
-        if not self._idle:
-            return False
-        peer = next(iter(self._idle))
-        _, transport = self._open[peer]
-        self.leave(peer)
-        transport.abort()
-        return True
 
 
 class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
@@ -170,6 +176,10 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
 NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
+NO_SOCKET: Final = (
+    "The server has reached its limit of connections.",
+    "There are too many connections from your address.",
+)
 
 
 def network_of(address: str) -> str:
@@ -223,40 +233,50 @@ class AddressBuckets:
 
 
 @dataclass
-class ByteBudget:
-    """Bytes held for clients; more are refused, nothing held is dropped."""
+class Budget:
+    """What clients hold, in bytes or sockets; more is refused, nothing held is dropped.
 
-    total_bytes: int
-    per_client_bytes: int
-    refusal: str = NO_BUFFER
-    held_bytes: int = 0
+    Client "" is limited by the total only.
+    """
+
+    total: int
+    per_client: int
+    refusals: tuple[str, str] = (NO_BUFFER, NO_BUFFER)  # of too much in total, for one client
+    held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
-    def lease(self, client: str) -> ByteLease:
-        return ByteLease(self, client)
+    def lease(self, client: str) -> Lease:
+        return Lease(self, client)
 
 
 @dataclass
-class ByteLease:
-    """Bytes held by one request or socket, released by its owner."""
+class Lease:
+    """What one request or socket holds, released at the end of its block or by its owner."""
 
-    budget: ByteBudget
+    budget: Budget
     client: str
-    held_bytes: int = 0
+    held: int = 0
 
-    def add(self, size_bytes: int) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def add(self, amount: int) -> None:
         budget, client = self.budget, self.client
-        is_full = budget.held_bytes + size_bytes > budget.total_bytes
-        if is_full or (client and budget.by_client[client] + size_bytes > budget.per_client_bytes):
-            raise RateLimitedError(budget.refusal)
-        budget.held_bytes += size_bytes
-        self.held_bytes += size_bytes
-        budget.by_client[client] += size_bytes
+        if budget.held + amount > budget.total:
+            raise RateLimitedError(budget.refusals[0])
+        if client and budget.by_client[client] + amount > budget.per_client:
+            raise RateLimitedError(budget.refusals[1])
+        budget.held += amount
+        self.held += amount
+        budget.by_client[client] += amount
 
     def release(self) -> None:
-        self.budget.held_bytes -= self.held_bytes
-        subtract(self.budget.by_client, self.client, self.held_bytes)
-        self.held_bytes = 0
+        self.budget.held -= self.held
+        subtract(self.budget.by_client, self.client, self.held)
+        self.held = 0
 
 
 UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have
@@ -266,10 +286,10 @@ UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
 
 
-def upload_budget(*largest_bytes: int) -> ByteBudget:
+def upload_budget(*largest_bytes: int) -> Budget:
     """Return the budget of all uploads; `largest_bytes` are the limits of single ones."""
     most = max(largest_bytes)
-    return ByteBudget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, UPLOADS_BUSY)
+    return Budget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, (UPLOADS_BUSY, UPLOADS_BUSY))
 
 
 class UploadCounts:

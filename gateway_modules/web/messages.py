@@ -7,7 +7,6 @@ are compared and forwarded in the parts in which they arrived. No step handles m
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import json
 import re
@@ -15,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fastest there is
@@ -23,7 +22,7 @@ from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fa
 from core.errors import BadPayloadError, TooBigError
 from core.schemas.common import check_values, count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB
-from gateway_modules.web.limits import READ_BYTES
+from gateway_modules.web.limits import READ_BYTES, first_of
 
 JOINED_CHARS: Final = MIB  # a message up to this is one text, a few milliseconds of work
 LONG_CHARS: Final = 32 * 1024  # longer strings are extracted; no context holds such a text
@@ -33,8 +32,8 @@ STRINGS_MAX: Final = 2 * JSON_VALUES_MAX  # keys and values
 NAME_BYTES: Final = 16  # random, so that no client can forge a placeholder
 PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app accepts texts in parts
 
-# The rest of a string in a part. Possessive: no backtracking.
-STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+# A part up to the end of a string, or to the beginning of the next. Possessive: no backtracking.
+PIECE: Final = re.compile(r'((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)
 
 
 class LongText(str):
@@ -80,8 +79,8 @@ class LongTextReader:
         self._text: list[str] = []
         self._text_chars = 0
         self._strings: dict[str, tuple[str, ...]] = {}
-        self._string: list[str] | None = None  # parts of the current, unfinished string
-        self._strings_read = 0
+        self._string: list[str] = []  # parts of the current, unfinished string
+        self._quotation_marks = 0  # an odd number within a string
         self._values = 0
         self._escape = ""  # an incomplete escape sequence at the end of the last part
         self._name = secrets.token_hex(NAME_BYTES)
@@ -92,42 +91,26 @@ class LongTextReader:
         check_values(self._values)
         part = self._escape + part
         self._escape = "\\" * ((len(part) - len(part.rstrip("\\"))) % 2)
-        end = len(part) - len(self._escape)
-        at = 0
-        while at < end:
-            at = (
-                self._read_text(part, at, end)
-                if self._string is None
-                else self._read_string(self._string, part, at, end)
-            )
+        for found in PIECE.finditer(part, 0, len(part) - len(self._escape)):
+            piece, mark = found.groups()
+            if self._quotation_marks % 2:
+                self._string.append(piece)
+            else:
+                self._add(piece)
+            if mark:
+                self._end_string()
+                self._add(mark)
+                self._quotation_marks += 1
+                if self._quotation_marks > 2 * STRINGS_MAX:
+                    raise BadPayloadError("The message is not valid JSON.")
 
     def result(self) -> str:
-        self._end_string(self._string or [])
+        self._end_string()
         text = "".join(self._text) + self._escape
         return LongText.of(text, self._strings) if self._strings else text
 
-    def _read_text(self, part: str, at: int, end: int) -> int:
-        after = part.find('"', at, end) + 1
-        self._add(part[at : after or end])
-        if after:
-            self._string = []
-            self._strings_read += 1
-            if self._strings_read > STRINGS_MAX:
-                raise BadPayloadError("The message is not valid JSON.")
-        return after or end
-
-    def _read_string(self, string: list[str], part: str, at: int, end: int) -> int:
-        found = STRING.match(part, at, end)
-        assert found is not None, "the pattern matches the empty string"
-        string.append(found[0])
-        if found.end() < end:
-            self._end_string(string)
-            self._string = None
-            self._add('"')
-            return found.end() + 1
-        return end
-
-    def _end_string(self, string: list[str]) -> None:
+    def _end_string(self) -> None:
+        string, self._string = self._string, []
         if sum(map(len, string)) <= LONG_CHARS:
             self._add("".join(string))
             return
@@ -233,22 +216,13 @@ async def text_of(request: Request) -> str:
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
     """Cancel work when the client disconnects (ClientDisconnect); its body has been read."""
-    task = asyncio.ensure_future(work)
-    disconnect = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        disconnect.cancel()
-        await asyncio.gather(task, disconnect, return_exceptions=True)
+    return await first_of(work, _disconnect(request))
 
 
-async def _disconnect(request: Request) -> None:
+async def _disconnect(request: Request) -> NoReturn:
     while (await request.receive())["type"] != "http.disconnect":
         continue
+    raise ClientDisconnect
 
 
 # --- WebSocket frames. Source: RFC 6455, section 5.2 ---
@@ -327,19 +301,16 @@ class FrameSplitter:
                     made += self._fragment(opcode=0)
             else:
                 head = self._head + block[at : at + HEAD_BYTES - len(self._head)]
-                size_bytes = _head_bytes(head)
-                if len(head) < size_bytes:
+                size_bytes, length = _sizes_bytes(head)
+                if length is None:
                     self._head = head
                     break
                 at += size_bytes - len(self._head)
                 self._head = b""
-                made += self._begin(head[:size_bytes])
+                made += self._begin(head[:size_bytes], length)
         return bytes(made)
 
-    def _begin(self, head: bytes) -> bytes:
-        length = head[1] & LENGTH
-        if LENGTH_BYTES[length]:
-            length = int.from_bytes(head[2 : 2 + LENGTH_BYTES[length]])
+    def _begin(self, head: bytes, length: int) -> bytes:
         is_short = length < 2 * FRAGMENT_BYTES
         if is_short or length > self._limit_bytes or head[0] & OPCODE > BINARY:
             self._fragment_bytes = length
@@ -360,20 +331,21 @@ class FrameSplitter:
 
 
 def whole_text(block: bytes, *, is_masked: bool) -> Text | None:
-    size_bytes = _head_bytes(block)
-    if block[0] != FIN | TEXT or len(block) < size_bytes or bool(block[1] & MASKED) != is_masked:
+    size_bytes, length = _sizes_bytes(block)
+    if block[0] != FIN | TEXT or length is None or len(block) != size_bytes + length:
         return None
-    length = block[1] & LENGTH
-    if LENGTH_BYTES[length]:
-        length = int.from_bytes(block[2 : 2 + LENGTH_BYTES[length]])
-    if len(block) != size_bytes + length:
+    if bool(block[1] & MASKED) != is_masked:
         return None
     text = memoryview(block)[size_bytes:]
     return apply_mask(text, block[size_bytes - MASK_BYTES : size_bytes]) if is_masked else text
 
 
-def _head_bytes(head: bytes) -> int:
+def _sizes_bytes(head: bytes) -> tuple[int, int | None]:
+    """Return the lengths of a frame's header and payload, None while the header is incomplete."""
     if len(head) < 2:
-        return 2
-    mask_bytes = MASK_BYTES if head[1] & MASKED else 0
-    return 2 + LENGTH_BYTES[head[1] & LENGTH] + mask_bytes
+        return 2, None
+    length = head[1] & LENGTH
+    end = 2 + LENGTH_BYTES[length]
+    size_bytes = end + (MASK_BYTES if head[1] & MASKED else 0)
+    length = int.from_bytes(head[2:end]) if end > 2 else length
+    return size_bytes, length if len(head) >= size_bytes else None

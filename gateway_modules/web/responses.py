@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
@@ -171,11 +172,18 @@ IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
 
 
-class WebFiles:
-    """Serves files; an LRU cache holds `PACKED_MAX` compressed ones."""
+class WebFiles(StaticFiles):
+    """Serves a folder's files, and named ones; an LRU cache holds `PACKED_MAX` compressed ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder, check_dir=False)
         self._packed = functools.lru_cache(PACKED_MAX)(_packed_file)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        found = await super().get_response(path, scope)
+        if isinstance(found, FileResponse):
+            return await self.answer(Path(found.path), scope)
+        return found
 
     async def answer(self, path: Path, scope: Scope) -> Response:
         request_headers = Headers(scope=scope)
@@ -195,8 +203,7 @@ class WebFiles:
             kind = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix) or media_type(path.name)
             if not is_packed:
                 return FileResponse(path, media_type=kind, headers=headers)
-            version = path, stat.st_mtime_ns, stat.st_size
-            body = await asyncio.to_thread(self._packed, *version)
+            body = await asyncio.to_thread(self._packed, path, stat.st_mtime_ns, stat.st_size)
         except OSError as error:
             raise NotFoundError("There is no such file.") from error
         headers["Content-Encoding"] = "gzip"
@@ -207,6 +214,7 @@ class ClosingResponse(StreamingResponse):
     """A streamed response that closes what its body reads.
 
     However it ends: a body that never started, since the client had left, cannot do that itself.
+    If the body fails, the response is incomplete and the server closes the connection.
     """
 
     # Any: of the library's class.
@@ -225,17 +233,12 @@ class ClosingResponse(StreamingResponse):
                 stack.push_async_callback(close)
             await super().__call__(scope, receive, send)
 
-
-class StaticFolder(StaticFiles):
-    def __init__(self, folder: Path, files: WebFiles) -> None:
-        super().__init__(directory=folder, check_dir=False)
-        self._files = files
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        found = await super().get_response(path, scope)
-        if isinstance(found, FileResponse):
-            return await self._files.answer(Path(found.path), scope)
-        return found
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except OmniError as error:
+            log = structlog.get_logger("openai")
+            log.warning("response cut off", error_code=error.code.value, reason=error.message)
 
 
 def json_answer(answer: BaseModel, request_headers: Headers) -> Response:

@@ -153,8 +153,7 @@ class AccessPolicy:
 
     def check_admin(self, connection: HTTPConnection) -> None:
         if self.needs_token and not self.sessions.is_open(self.admin_cookie(connection)):
-            shown = connection.headers.get(ADMIN_HEADER)
-            self.check_token(shown, self.client_address(connection))
+            self.check_token(connection.headers.get(ADMIN_HEADER), self.client_address(connection))
 
     def is_admin(self, connection: HTTPConnection) -> bool:
         try:

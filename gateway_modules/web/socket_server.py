@@ -219,11 +219,11 @@ class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
             self._refuse(CloseCode.POLICY, "too many small frames")
         return False
 
-    def _lease(self) -> limits.ByteLease | None:
+    def _lease(self) -> limits.Lease | None:
         if not self.handshake_complete:
             return None
         lease = self.scope.get(limits.LEASE_MARK)
-        return lease if isinstance(lease, limits.ByteLease) else None
+        return lease if isinstance(lease, limits.Lease) else None
 
     def _send_now(self, text: frames.Text) -> bool:
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN

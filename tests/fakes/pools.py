@@ -10,7 +10,7 @@ from typing import Any
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
-from gateway_modules.queue.worker_connection import LONG_AGO, OnWait, Slot, Ticket, WorkerConnection
+from gateway_modules.queue.worker_connection import OnWait, Slot, Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.routes.queue import ServiceStatus, service_status
 from tests.fakes.virtual_time import FakeClock
@@ -64,7 +64,8 @@ def occupy(
     """Have a worker's first free slot serve a request that nobody drew a ticket for."""
     slot = next(slot for slot in worker.slots if slot.ticket is None)
     kind = RequestType(request_type)
-    ticket = Ticket(ticket_id, kind, session_id, LONG_AGO, leave, assigned=worker)
+    ticket = Ticket(kind, session_id, ticket_id=ticket_id, assigned=worker)
+    ticket.leave = leave
     worker.serve(ticket, slot)
     return slot
 
@@ -80,7 +81,7 @@ def release(
     ticket = ticket or worker.oldest_task
     if ticket is not None:
         ticket.has_started = True
-        ticket.kept_hash = cached_hash
+        ticket.kept_hash = cached_hash or ""
         pool.leave(ticket)
 
 
@@ -119,9 +120,12 @@ class Outcome:
         return self.ticket.worker
 
 
+def new_ticket(kind: str, *fields: Any, **named: Any) -> Ticket:
+    return Ticket(RequestType(kind), *fields, **named)
+
+
 def ask(pool: WorkerPool, *args: Any, **options: Any) -> tuple[Ticket, Outcome]:
-    """Draw a ticket as `WorkerPool.enqueue` does."""
-    ticket = pool.enqueue(*args, **options)
+    ticket = pool.enqueue(new_ticket(*args, **options))
     return ticket, Outcome(ticket)
 
 
@@ -130,7 +134,7 @@ async def assigned(
     pool: WorkerPool, *args: Any, on_wait: OnWait | None = None, **options: Any
 ) -> AsyncIterator[Ticket]:
     """Have a ticket and its worker for the block."""
-    with pool.enqueue(*args, **options) as ticket:
+    with pool.enqueue(new_ticket(*args, **options)) as ticket:
 
         async def on_wait_estimated(waiting: Ticket) -> None:
             pool.refresh_estimates()

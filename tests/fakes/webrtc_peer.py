@@ -18,8 +18,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from config import Settings
 from tests.fakes.gateway_stage import HOST, LIMIT_S, Stage, until
-from webrtc.app import create_app
-from webrtc.calls import Calls, GatewayAddress
+from webrtc.calls import Calls, GatewayAddress, create_app
 
 RATE_HZ, FRAME = 48_000, 960
 FRAME_S = FRAME / RATE_HZ

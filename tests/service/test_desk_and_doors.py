@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from core.errors import WorkerUnreachableError
 from core.schemas.limits import MIB
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
@@ -18,6 +19,7 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.queue.desk_client import DeskClient
 from gateway_modules.queue.desk_link import DOOR_PATH, Assigned
+from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.routes.http_edge import BODY_MAX_BYTES
 from gateway_modules.service import Role
 from gateway_modules.web.client_socket import SocketKind
@@ -81,6 +83,20 @@ async def test_sessions_continue_when_the_desk_is_killed(deployment: Deployment)
     for caller in (waiting[0], waiting[2], waiting[3], late):
         caller.cut()
     await until(lambda: pool.queue_length == 0 and not deployment.served())
+
+
+@with_deployment(workers=2, doors=1)
+async def test_a_request_whose_worker_is_lost_keeps_its_position(deployment: Deployment) -> None:
+    orders: list[int] = []
+
+    async def work(assignment: Assignment) -> AsyncGenerator[str]:
+        orders.append(assignment.ticket.order)
+        if len(orders) == 1:
+            raise WorkerUnreachableError()
+        yield "reply"
+
+    assert [one async for one in replies(deployment.doors[0].gateway, "", work)] == ["reply"]
+    assert orders[0] == orders[1] > 0
 
 
 @with_deployment(doors=1)

@@ -217,13 +217,13 @@ async def test_pending_bytes_are_limited_per_client(stage: Stage) -> None:
         async with stage.client("/ws/streaming/s_1", ELSEWHERE) as waiting:
             await waiting.say("prefill", **message)
             await waiting.expect("queued")
-            assert held.held_bytes > 100_000
+            assert held.held > 100_000
             other = held.lease("203.0.113.9")
-            other.add(CHAT_SOCKET_LIMIT_BYTES - held.held_bytes)
+            other.add(CHAT_SOCKET_LIMIT_BYTES - held.held)
             refused = await stage.http.post("/api/chat", json=message, headers=ELSEWHERE)
             assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
             other.release()
-        await until(lambda: held.held_bytes == 0)
+        await until(lambda: held.held == 0)
 
 
 @on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
@@ -236,7 +236,7 @@ async def test_unfinished_messages_are_limited_over_all_sockets(stage: Stage) ->
             await client.connection.send(endless_text())
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
     other.release()
-    await until(lambda: held.held_bytes == 0)
+    await until(lambda: held.held == 0)
 
 
 async def endless_text() -> AsyncIterator[str]:

@@ -282,7 +282,7 @@ async def test_all_uploads_together_have_a_limit(stage: Stage) -> None:
     assert answer.headers["Retry-After"] and not list(folder.glob("frontend_replay*"))
     others.release()
     assert (await stage.http.post(url, files=file)).is_success
-    assert stage.gateway.bytes_uploaded.held_bytes == 0
+    assert stage.gateway.bytes_uploaded.held == 0
 
 
 @on_stage()

@@ -94,7 +94,7 @@ async def test_a_turn_may_finish_and_no_new_one_starts(stage: Stage) -> None:
         await client.say("generate")
         await client.expect("chunk")
         await stage.stop_gateway()
-        await until(lambda: not stage.gateway.is_open)
+        await until(lambda: not stage.gateway.relay_pool.is_open)
         gate.set()
         await client.expect("chunk", "done")
         await client.expect("error")

@@ -19,6 +19,7 @@ from core.serving.runtime import WorkerRuntime
 from core.transcription import DEFAULT_OPTIONS
 from recording.folder import wav_header
 from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.pools import new_ticket
 from tests.service.test_openai_chat import client_of, wav
 
 FILE = ("said.wav", base64.b64decode(wav(1.5)))
@@ -106,14 +107,14 @@ async def test_the_model_queues_and_whisper_does_not(
     async with await able(stage, by="model") as client:
         create = client.audio.transcriptions.create
         before = stage.worker.queries.copy()
-        with stage.gateway.pool.enqueue("chat", "another") as ticket:
+        with stage.gateway.pool.enqueue(new_ticket("chat", "another")) as ticket:
             await ticket.wait(_never, 1.0)
             asked = asyncio.create_task(create(model="x", file=FILE))
             await until(lambda: stage.gateway.pool.queue_length == 1)
             assert stage.worker.queries == before
         assert (await asked).text == "Hello there."
         await able(stage)
-        with stage.gateway.pool.enqueue("chat", "another") as ticket:
+        with stage.gateway.pool.enqueue(new_ticket("chat", "another")) as ticket:
             await ticket.wait(_never, 1.0)
             assert (await create(model="x", file=FILE)).text == "Hello there."
 

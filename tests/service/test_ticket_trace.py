@@ -23,7 +23,7 @@ BELOW = "web"  # the server and the client's socket, which knows no ticket
 BESIDE = {
     "administration.py": "says whether its app is switched on",
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
-    "relay/live_sessions.py": "counts sockets and finds sessions by their ids",
+    "relay/live_sessions.py": "finds sessions by their ids",
     "relay/telemetry.py": "counts, logs and samples; changes nothing that happens",
     "routes/http_edge.py": "checks origin and rate before the route",
     "service.py": "has the parts that the route takes",

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from gateway_modules.web.client_socket import (
-    SEND_LIMIT_S,
-    ClientGoneError,
-    ClientSocket,
-    SizeLimits,
-)
+from gateway_modules.web.client_socket import SEND_LIMIT_S, ClientGoneError, ClientSocket, Pace
+from gateway_modules.web.limits import Budget
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -31,7 +27,8 @@ async def test_a_client_that_does_not_read_is_closed_with_try_later() -> None:
 
     websocket = WebSocket({"type": "websocket", "headers": []}, receive=receive, send=send)
     await websocket.accept()
-    wire = ClientSocket(websocket, SizeLimits(1_000, 1_000))
+    lease = Budget(1_000, 1_000).lease("")
+    wire = ClientSocket(websocket, (1_000, 1_000), Pace(), lease, grace_s=0.0)
     began_s = asyncio.get_running_loop().time()
     with pytest.raises(ClientGoneError, match="does not read"):
         await wire.send("{}")

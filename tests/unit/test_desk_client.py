@@ -20,6 +20,7 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.web.security import AccessPolicy
 from tests.fakes.doors import SECURITY
 from tests.fakes.gateway_stage import settings_for
+from tests.fakes.pools import new_ticket
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -37,7 +38,7 @@ async def test_no_request_waits_longer_than_the_limit_for_its_desk(tmp_path: Pat
     pool._connect = never_connect  # type: ignore[assignment]
     await pool.start()
     for _ in range(2):
-        returned = pool.enqueue("chat", order=1)  # its worker was lost
+        returned = pool.enqueue(new_ticket("chat", order=1))  # its worker was lost
         with pytest.raises(NoWorkerError):
             async with asyncio.timeout(AWAY_LIMIT_S + 1):
                 await returned.wait()

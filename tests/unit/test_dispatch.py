@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,9 @@ EMPTY = FreeSlot("empty")
 OLD = FreeSlot("old", cached_hash="x", last_used_s=1.0)
 NEW = FreeSlot("new", cached_hash="y", last_used_s=2.0)
 MINE = FreeSlot("mine", cached_hash="mine", last_used_s=3.0)
+STALE = FreeSlot("stale", cached_hash="mine", last_used_s=0.5)
+NEVER = FreeSlot("never", cached_hash="z")
+FREE = FreeSlot("b")
 
 
 def route(history_hash: str, free: list[FreeSlot]) -> FreeSlot:
@@ -32,42 +36,25 @@ def route(history_hash: str, free: list[FreeSlot]) -> FreeSlot:
     )
 
 
-def test_streaming_goes_to_the_worker_that_holds_its_history() -> None:
-    assert route("mine", [EMPTY, OLD, MINE]) is MINE
-
-
-def test_streaming_without_a_hit_spares_every_cache() -> None:
-    assert route("mine", [NEW, OLD, EMPTY]) is EMPTY
-
-
-def test_streaming_evicts_the_least_recently_used_cache() -> None:
-    assert route("mine", [NEW, OLD]) is OLD
-
-
-def test_a_cache_never_used_counts_as_oldest() -> None:
-    never = FreeSlot("never", cached_hash="z")
-    assert route("mine", [OLD, never, NEW]) is never
-    assert route("mine", [never, EMPTY]) is EMPTY
-
-
-def test_others_spare_caches_and_evict_the_oldest() -> None:
-    assert route("", [MINE, NEW, EMPTY]) is EMPTY
-    assert route("", [MINE, NEW, OLD]) is OLD
-
-
-def test_an_empty_history_never_hits() -> None:
-    odd = FreeSlot("odd", cached_hash="")
-    assert route("", [odd, EMPTY]) is EMPTY
-
-
-def test_of_several_hits_the_most_recent_wins() -> None:
-    stale = FreeSlot("stale", cached_hash="mine", last_used_s=0.5)
-    assert route("mine", [stale, MINE]) is MINE
-
-
-def test_among_equals_the_least_loaded_worker_wins_then_the_first() -> None:
-    loaded, idle, other = FreeSlot("a", running=2), FreeSlot("b"), FreeSlot("c")
-    assert route("", [loaded, idle, other]) is idle
+@pytest.mark.parametrize(
+    ("history_hash", "free", "chosen"),
+    [
+        pytest.param("mine", [EMPTY, OLD, MINE], MINE, id="the worker that holds its history"),
+        pytest.param("mine", [STALE, MINE], MINE, id="of several hits the most recent"),
+        pytest.param("mine", [NEW, OLD, EMPTY], EMPTY, id="every cache is spared"),
+        pytest.param("mine", [NEVER, EMPTY], EMPTY, id="also one never used"),
+        pytest.param("mine", [NEW, OLD], OLD, id="the least recently used is evicted"),
+        pytest.param("mine", [OLD, NEVER, NEW], NEVER, id="one never used counts as oldest"),
+        pytest.param("", [MINE, NEW, EMPTY], EMPTY, id="others spare caches"),
+        pytest.param("", [MINE, NEW, OLD], OLD, id="others evict the oldest"),
+        pytest.param("", [FreeSlot("odd", cached_hash=""), EMPTY], EMPTY, id="no history, no hit"),
+        pytest.param("", [FreeSlot("a", running=2), FREE, FreeSlot("c")], FREE, id="least load"),
+    ],
+)
+def test_a_request_gets_the_best_slot(
+    history_hash: str, free: list[FreeSlot], chosen: FreeSlot
+) -> None:
+    assert route(history_hash, free) is chosen
 
 
 hashes = st.sampled_from(["", "a", "b", "c"])

@@ -71,7 +71,7 @@ def test_an_explicit_streaming_value_outlives_a_patch() -> None:
 
 
 def test_the_first_duration_sets_the_average_and_later_ones_move_it() -> None:
-    tracker = EtaTracker(CONFIG, ema_alpha=0.25)
+    tracker = EtaTracker(CONFIG.model_copy(update={"ema_alpha": 0.25}))
     tracker.record_duration("chat", 4.0)
     assert tracker.get_status().ema_chat_s == 4.0
     tracker.record_duration("chat", 8.0)
@@ -98,7 +98,7 @@ def test_invalid_durations_are_ignored() -> None:
 
 
 def test_a_patch_changes_only_its_fields() -> None:
-    tracker = EtaTracker(CONFIG, ema_alpha=0.5)
+    tracker = EtaTracker(CONFIG.model_copy(update={"ema_alpha": 0.5}))
     tracker.record_duration("chat", 5.0)
     tracker.update_config(EtaConfig(eta_chat_s=99))
     status = tracker.get_status()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from core.errors import RateLimitedError, SessionInUseError
+from core.errors import SessionInUseError
 from core.protocols.events import Event, ShuttingDown
 from gateway_modules.relay.live_sessions import LiveSessions
 from gateway_modules.relay.relay import Relay
@@ -36,26 +35,9 @@ def somebody(session_id: str) -> Relay:
     return cast(Relay, Somebody(session_id))
 
 
-def test_sockets_are_counted_in_all_and_by_address() -> None:
-    async def count() -> None:
-        live = LiveSessions(max_connections=4, per_client=2)
-        with ExitStack() as stack:
-            for client in ("1.1.1.1", "1.1.1.1", ""):
-                stack.enter_context(live.counted(client))
-            with pytest.raises(RateLimitedError):
-                stack.enter_context(live.counted("1.1.1.1"))
-            stack.enter_context(live.counted(""))
-            with pytest.raises(RateLimitedError):
-                stack.enter_context(live.counted("2.2.2.2"))
-        with live.counted("1.1.1.1"):
-            assert live.get("x") is None
-
-    asyncio.run(count())
-
-
 @in_virtual_time
 async def test_an_id_in_use_is_awaited_and_then_refused() -> None:
-    live = LiveSessions(10, 10, grace_s=1.0)
+    live = LiveSessions(grace_s=1.0)
     first, second = somebody("s"), somebody("s")
     async with live.entered(first):
         assert live.get("s") is first
@@ -78,7 +60,7 @@ async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
 
 @in_virtual_time
 async def test_events_reach_all_relays_and_the_last_one_is_awaited() -> None:
-    live = LiveSessions(10, 10)
+    live = LiveSessions()
     await live.wait_until_empty(1.0)
     relay = Somebody("s")
     leaving = asyncio.create_task(enter_and_leave(live, cast(Relay, relay)))

@@ -24,6 +24,7 @@ from core.errors import EndedByAdminError
 from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
+from core.schemas.limits import MIB
 from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
@@ -32,12 +33,8 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import (
-    ClientSocket,
-    ResumableSocket,
-    SizeLimits,
-    SocketKind,
-)
+from gateway_modules.web.client_socket import ClientSocket, Pace, ResumableSocket, SocketKind
+from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
@@ -152,8 +149,9 @@ class Scene:
         )
         self.websocket = websocket
         metrics = GatewayMetrics(CollectorRegistry())
+        lease = Budget(MIB, MIB).lease("")
         return Relay(
-            ClientSocket(websocket, SizeLimits(10_000, 10_000)),
+            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, grace_s=0.0),
             QueueingMachine("adx_1", request_type),
             self._traffic(),
             self.pool,
@@ -359,7 +357,8 @@ def test_of_two_resumptions_the_later_socket_says_what_it_has_received(tmp_path:
         relay = Scene(SocketKind.DUPLEX, tmp_path).relay
         before, first, second = ClosingSlowly(), ClosingSlowly(), ClosingSlowly()
         relay._client.socket = ResumableSocket(before, grace_s=10.0)
-        link = SimpleNamespace(detach=nothing, resume=resume, is_waiting=False)
+        ticket = SimpleNamespace(position=0)
+        link = SimpleNamespace(detach=nothing, resume=resume, ticket=ticket)
         relay._link = link  # type: ignore[assignment]
         first.may_close.set()
         earlier = asyncio.create_task(relay.resume(first, 3))

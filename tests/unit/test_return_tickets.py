@@ -9,7 +9,7 @@ import pytest
 
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import TICKET_LIFE_S, ReturnTickets, WorkerPool
-from tests.fakes.pools import make_pool, release, workers_of
+from tests.fakes.pools import make_pool, new_ticket, release, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 KEY = b"the same at both gateways"
@@ -25,7 +25,7 @@ def gateway(clock: FakeClock, *, awaits_returns: bool, slots: int = 1) -> Worker
 
 def enter(pool: WorkerPool, session_id: str, shown: str = "") -> Ticket:
     order = pool.tickets.read(shown, session_id, KIND)
-    return pool.enqueue("audio_duplex", session_id, order=order)
+    return pool.enqueue(new_ticket("audio_duplex", session_id, order=order or 0))
 
 
 @in_virtual_time

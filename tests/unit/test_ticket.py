@@ -11,7 +11,16 @@ from core.errors import QueueCancelledError, ShuttingDownError
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import ask, assigned, freshest, idle_count, make_pool, release, workers_of
+from tests.fakes.pools import (
+    ask,
+    assigned,
+    freshest,
+    idle_count,
+    make_pool,
+    new_ticket,
+    release,
+    workers_of,
+)
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
@@ -109,7 +118,7 @@ async def test_the_cache_is_retained_only_on_request() -> None:
     (worker,) = workers_of(pool)
     async with assigned(pool, "streaming", history_hash="A") as ticket:
         assert not ticket.is_cache_hit
-        ticket.retain("B")
+        ticket.kept_hash = "B"
     assert freshest(worker).cached_hash == "B"
     with pytest.raises(ZeroDivisionError):
         async with assigned(pool, "streaming", history_hash="B") as ticket:
@@ -139,7 +148,7 @@ async def test_pausing_shows_in_the_status_of_its_own_session() -> None:
 async def test_a_client_that_leaves_the_queue_takes_no_worker() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    with pool.enqueue("chat") as ticket:
+    with pool.enqueue(new_ticket("chat")) as ticket:
         assert ticket.position == 1
     assert pool.queue_length == 0
     assert ticket.refusal is not None
@@ -158,13 +167,13 @@ async def hold(pool: WorkerPool) -> None:
         ticket.has_started = True
         for _ in range(3):
             await asyncio.sleep(0)
-        ticket.retain("B")
+        ticket.kept_hash = "B"
         await asyncio.sleep(0)
 
 
 async def wait_first(pool: WorkerPool) -> None:
     """The same with the waiting inside the block."""
-    with pool.enqueue("half_duplex_audio") as ticket:
+    with pool.enqueue(new_ticket("half_duplex_audio")) as ticket:
         await asyncio.sleep(0)
         await ticket.wait()
         await asyncio.sleep(0)

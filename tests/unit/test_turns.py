@@ -12,7 +12,13 @@ from core.errors import BadPayloadError, UnknownTypeError
 from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
 from core.store import Store
-from gateway_modules.relay.traffic import ChatTraffic, StreamingTurn, TurnTraffic, is_heavy
+from gateway_modules.relay.traffic import (
+    ChatTraffic,
+    StreamingTurn,
+    TurnTraffic,
+    is_long,
+    names_files,
+)
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
@@ -38,7 +44,7 @@ def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
 
 def test_a_cache_hit_sends_the_last_message_and_the_expected_hash(voices: VoiceLibrary) -> None:
     turn = turn_of(voices, max_slice_nums=4, nobody_knows="this")
-    assert turn.history_hash and not turn.is_heavy
+    assert turn.history_hash
     hit = json.loads(turn.for_worker(is_cache_hit=True))
     assert hit == {
         "type": "prefill",
@@ -95,7 +101,7 @@ def test_a_chat_is_unchanged_unless_it_names_files(voices: VoiceLibrary) -> None
 
 
 def test_long_texts_and_file_names_are_handled_in_a_thread() -> None:
-    assert not is_heavy('{"type": "stop"}')
-    assert is_heavy("x" * 200_000)
-    assert is_heavy('{"ref_audio_path": "x"}')
-    assert is_heavy('{"\\u0072ef_audio_path": "x"}')
+    assert not (is_long('{"type": "stop"}') or names_files('{"type": "stop"}'))
+    assert is_long("x" * 200_000)
+    assert names_files('{"ref_audio_path": "x"}')
+    assert names_files('{"\\u0072ef_audio_path": "x"}')

@@ -45,13 +45,16 @@ def test_media_types_do_not_depend_on_the_machine(
 ) -> None:
     (tmp_path / name).write_bytes(TEXT)
     for headers in ({}, {"accept_encoding": "gzip"}):
-        assert ask(WebFiles(), tmp_path / name, **headers).headers["content-type"] == media_type
+        assert (
+            ask(WebFiles(tmp_path), tmp_path / name, **headers).headers["content-type"]
+            == media_type
+        )
 
 
 def test_text_is_compressed_once_for_clients_that_accept_gzip(tmp_path: Path) -> None:
     path = tmp_path / "a.js"
     path.write_bytes(TEXT)
-    files = WebFiles()
+    files = WebFiles(tmp_path)
     packed = ask(files, path, accept_encoding="gzip")
     assert gzip.decompress(bytes(packed.body)) == TEXT
     assert packed.headers["vary"] == "Accept-Encoding"
@@ -71,7 +74,7 @@ def test_the_cache_of_compressed_files_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_files, "PACKED_MAX", 3)
-    files, paths = WebFiles(), [tmp_path / f"{index}.js" for index in range(5)]
+    files, paths = WebFiles(tmp_path), [tmp_path / f"{index}.js" for index in range(5)]
     for path in paths:
         path.write_bytes(TEXT)
         ask(files, path, accept_encoding="gzip")
@@ -82,10 +85,10 @@ def test_small_files_and_sound_are_sent_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_bytes(b"1")
     (tmp_path / "a.wav").write_bytes(TEXT)
     for name in ("a.js", "a.wav"):
-        answer = ask(WebFiles(), tmp_path / name, accept_encoding="gzip")
+        answer = ask(WebFiles(tmp_path), tmp_path / name, accept_encoding="gzip")
         assert isinstance(answer, FileResponse) and "content-encoding" not in answer.headers
     with pytest.raises(NotFoundError):
-        ask(WebFiles(), tmp_path / "b.js")
+        ask(WebFiles(tmp_path), tmp_path / "b.js")
 
 
 @pytest.mark.parametrize(

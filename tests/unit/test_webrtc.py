@@ -40,7 +40,7 @@ from webrtc.dialect import (
     ToClient,
     ToServer,
 )
-from webrtc.playout import FRAME_BYTES, MS_BYTES, Part, Played, Playout, Started, Stopped
+from webrtc.playout import FRAME_BYTES, MS_BYTES, Note, Part, Played, Playout
 
 PART = Part("resp_1", "item_1", 0)
 OFFER = """v=0
@@ -74,14 +74,14 @@ def test_a_response_starts_with_its_first_sample_and_stops_when_it_is_done_and_p
     playout = Playout(1_000)
     assert playout.take() == (bytes(FRAME_BYTES), [])
     playout.add(PART, sound(30))
-    assert playout.take() == (sound(20), [Started("resp_1")])
+    assert playout.take() == (sound(20), [Note("started", "resp_1")])
     frame, notes = playout.take()
     assert frame == sound(10) + bytes(FRAME_BYTES // 2)
     assert notes == []
     assert playout.underruns == 1
     playout.add(PART, sound(20))
     playout.finish("resp_1")
-    assert playout.take() == (sound(20), [Stopped("resp_1")])
+    assert playout.take() == (sound(20), [Note("stopped", "resp_1")])
     assert playout.take() == (bytes(FRAME_BYTES), [])
 
 
@@ -96,15 +96,15 @@ def test_what_was_heard_is_known_when_the_rest_is_dropped_and_nothing_of_it_come
     assert playout.take() == (bytes(FRAME_BYTES), [])
     assert playout.clear() == []
     playout.add(Part("resp_2", "item_3", 0), sound(20))
-    assert playout.take() == (sound(20), [Started("resp_2")])
+    assert playout.take() == (sound(20), [Note("started", "resp_2")])
 
 
 def test_a_second_response_stops_the_first() -> None:
     playout = Playout(1_000)
     playout.add(PART, sound(20))
     playout.add(Part("resp_2", "item_2", 0), sound(20))
-    assert playout.take()[1] == [Started("resp_1")]
-    assert playout.take()[1] == [Stopped("resp_1"), Started("resp_2")]
+    assert playout.take()[1] == [Note("started", "resp_1")]
+    assert playout.take()[1] == [Note("stopped", "resp_1"), Note("started", "resp_2")]
 
 
 def test_paced_sound_that_comes_late_or_early_stays_within_its_room() -> None:

@@ -13,6 +13,7 @@ from tests.fakes.pools import (
     freshest,
     idle_count,
     make_pool,
+    new_ticket,
     release,
     set_cache,
     workers_of,
@@ -138,7 +139,7 @@ async def test_each_slot_remembers_its_own_history() -> None:
         clock.advance(1)
         release(pool, worker, cached_hash=name, ticket=ticket)
     for name in ("A", "B"):
-        with pool.enqueue("streaming", history_hash=name) as ticket:
+        with pool.enqueue(new_ticket("streaming", history_hash=name)) as ticket:
             assert ticket.is_cache_hit
-            ticket.retain(name)
+            ticket.kept_hash = name
     assert [cache.cached_hash for cache in caches(pool.workers.values()).workers] == ["A…", "B…"]

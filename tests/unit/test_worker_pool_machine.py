@@ -19,7 +19,7 @@ from gateway_modules.queue.scheduling import LONG_REQUESTS
 from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
-from tests.fakes.pools import idle_count
+from tests.fakes.pools import idle_count, new_ticket
 
 MAX_SLOTS = 3
 AGES = [0, 0, 0, 1, 2, 5]  # how many things happened between a poll and its answer
@@ -67,7 +67,7 @@ class PoolMachine(PoolBench):
         def act(kind: str, history: str) -> None:
             verdict = self.model.admits()
             try:
-                ticket = self.pool.enqueue(kind, history_hash=history)
+                ticket = self.pool.enqueue(new_ticket(kind, history_hash=history))
             except (QueueFullError, NoWorkerError) as error:
                 assert verdict == error.code
             else:
@@ -90,7 +90,7 @@ class PoolMachine(PoolBench):
         """Wait, work until the door opens, leave; may be cancelled anywhere."""
         verdict = self.model.admits()
         try:
-            with self.pool.enqueue(kind, history_hash=history) as ticket:
+            with self.pool.enqueue(new_ticket(kind, history_hash=history)) as ticket:
                 request = ModelRequest(kind == "streaming", history)
                 number = self.admitted(verdict, request, ticket)
                 await self.work(number, ticket)
@@ -108,7 +108,7 @@ class PoolMachine(PoolBench):
             assert ticket.is_cache_hit == (number in self.model.hits)
             ticket.has_started = True
             cache = await door
-            ticket.retain(cache)
+            ticket.kept_hash = cache
         finally:
             self.pool.leave(ticket)
             confirms = self.tickets[number].request_type in LONG_REQUESTS
@@ -162,7 +162,7 @@ class PoolMachine(PoolBench):
     def give_back(self, number: int, cache: str | None, *, confirms: bool) -> None:
         """Release a worker twice; the second time must not matter."""
         ticket = self.tickets[number]
-        ticket.kept_hash = cache
+        ticket.kept_hash = cache or ""
         for _ in range(2):
             self.pool.leave(ticket, is_lost=confirms)
         confirms = confirms or ticket.request_type in LONG_REQUESTS

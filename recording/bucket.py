@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.schemas.limits import MIB
-from recording.listing import LISTED_FIELDS, ListedRecording
 from recording.names import COMMENT_FILE, OWNER_FILE, SESSIONS_FOLDER, UPLOAD_STEM, media_type
 from recording.records import Meta, Record
 
@@ -31,6 +30,9 @@ PART_BYTES: Final = 5 * MIB  # of a large object on its way up; S3 takes none sm
 RETRY_S: Final = 5.0  # below the callers' own time limits
 # A player requests further ranges from the same signed URL.
 SIGNED_URL_AGE: Final = timedelta(hours=1)
+SEAL_FILE: Final = "seal.json"
+DELETING_FILE: Final = ".deleting"  # marks a recording whose deletion is unfinished
+SEAL_VERSION: Final = 1
 
 
 class BucketError(OSError):
@@ -77,78 +79,6 @@ class ObjectFound:
         return f"{self.changed_at.timestamp()}-{self.size_bytes:x}"
 
 
-class Bucket:
-    """Object operations of a store; thread-safe."""
-
-    def __init__(self, store: ObjectStore, url: str) -> None:
-        import obstore  # optional
-        from obstore.exceptions import NotFoundError
-
-        self._library = obstore
-        self._missing = (NotFoundError, FileNotFoundError)
-        self._store = store
-        self.url = url
-
-    def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
-        """Write or replace an object; large ones are uploaded in parts, sequentially."""
-        from obstore.store import LocalStore
-
-        has_types = not isinstance(self._store, LocalStore)
-        with _refusals():
-            self._library.put(
-                self._store,
-                name,
-                content,
-                attributes={"Content-Type": media_type(name)} if has_types else None,
-                chunk_size=PART_BYTES,
-                max_concurrency=1,
-            )
-
-    def signed_url(self, name: str) -> str:
-        """Return a public URL of an object, valid for `SIGNED_URL_AGE`."""
-        from obstore.store import AzureStore, GCSStore, S3Store
-
-        assert isinstance(self._store, S3Store | GCSStore | AzureStore), "checked by the settings"
-        with _refusals():
-            return self._library.sign(self._store, "GET", name, SIGNED_URL_AGE)
-
-    def read(self, name: str) -> bytes | None:
-        with _refusals(), contextlib.suppress(*self._missing):
-            return bytes(self._library.get(self._store, name).bytes())
-        return None
-
-    def blocks(self, name: str, start: int, stop: int) -> Generator[bytes, None, None]:
-        for begin in range(start, stop, BLOCK_BYTES):
-            end = min(begin + BLOCK_BYTES, stop)
-            with _refusals():
-                block = bytes(self._library.get_range(self._store, name, start=begin, end=end))
-            yield block
-
-    def objects(self, folder: str) -> dict[str, ObjectFound]:
-        with _refusals():
-            found = [one for page in self._library.list(self._store, f"{folder}/") for one in page]
-        return {
-            one["path"].removeprefix(f"{folder}/"): ObjectFound(one["size"], one["last_modified"])
-            for one in found
-        }
-
-    def list_folder(self, folder: str) -> tuple[list[str], set[str]]:
-        with _refusals():
-            found = self._library.list_with_delimiter(self._store, f"{folder}/")
-        folders = [path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"]]
-        return folders, {one["path"].rpartition("/")[2] for one in found["objects"]}
-
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            with _refusals(), contextlib.suppress(*self._missing):
-                self._library.delete(self._store, name)
-
-
-SEAL_FILE: Final = "seal.json"
-DELETING_FILE: Final = ".deleting"  # marks a recording whose deletion is unfinished
-SEAL_VERSION: Final = 1
-
-
 class SealedFile(Record):
     name: str
     size_bytes: int = Field(ge=0)
@@ -164,48 +94,99 @@ class Seal(Record):
     files: tuple[SealedFile, ...]
     meta: Meta
 
-    def listed(self, recording_id: str, names: set[str]) -> ListedRecording:
-        """Return the list's entry; `names` are the objects in the recording's folder."""
-        return ListedRecording(
-            id=recording_id,
-            bytes=sum(one.size_bytes for one in self.files),
-            has_comment=COMMENT_FILE in names,
-            has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in names),
-            **self.meta.model_dump(include=LISTED_FIELDS),
-        )
 
+class Bucket:
+    """The recordings of a store; thread-safe."""
 
-class SealError(OSError):
-    """Objects in the store differ from what was uploaded."""
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        self._store = store
+        self.url = url
+
+    def put(self, recording_id: str, name: str, content: bytes | Path | Iterator[bytes]) -> None:
+        """Write or replace a file; large ones are uploaded in parts, sequentially."""
+        from obstore.store import LocalStore
+
+        has_types = not isinstance(self._store, LocalStore)
+        with _refusals():
+            self._store.put(
+                object_name(recording_id, name),
+                content,
+                attributes={"Content-Type": media_type(name)} if has_types else None,
+                chunk_size=PART_BYTES,
+                max_concurrency=1,
+            )
+
+    def signed_url(self, recording_id: str, name: str) -> str:
+        """Return a public URL of a file, valid for `SIGNED_URL_AGE`."""
+        import obstore
+        from obstore.store import AzureStore, GCSStore, S3Store
+
+        assert isinstance(self._store, S3Store | GCSStore | AzureStore), "checked by the settings"
+        with _refusals():
+            return obstore.sign(self._store, "GET", object_name(recording_id, name), SIGNED_URL_AGE)
+
+    def read(self, recording_id: str, name: str) -> bytes | None:
+        with _refusals(), contextlib.suppress(FileNotFoundError):
+            return bytes(self._store.get(object_name(recording_id, name)).bytes())
+        return None
+
+    def blocks(
+        self, recording_id: str, name: str, start: int, stop: int
+    ) -> Generator[bytes, None, None]:
+        path = object_name(recording_id, name)
+        for begin in range(start, stop, BLOCK_BYTES):
+            with _refusals():
+                end = min(begin + BLOCK_BYTES, stop)
+                block = bytes(self._store.get_range(path, start=begin, end=end))
+            yield block
+
+    def files(self, recording_id: str) -> dict[str, ObjectFound]:
+        folder = object_name(recording_id)
+        with _refusals():
+            found = [one for page in self._store.list(folder) for one in page]
+        return {
+            one["path"].removeprefix(folder): ObjectFound(one["size"], one["last_modified"])
+            for one in found
+        }
+
+    def list_folder(self, recording_id: str = "") -> tuple[list[str], set[str]]:
+        """Return the names of the folders and of the files in a recording's folder.
+
+        Without an id, the folders are those of the recordings.
+        """
+        with _refusals():
+            found = self._store.list_with_delimiter(object_name(recording_id))
+        folders = [path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"]]
+        return folders, {one["path"].rpartition("/")[2] for one in found["objects"]}
+
+    def remove(self, recording_id: str, names: Iterable[str]) -> None:
+        for name in names:
+            with _refusals(), contextlib.suppress(FileNotFoundError):
+                self._store.delete(object_name(recording_id, name))
+
+    def seal(self, recording_id: str) -> Seal | None:
+        with contextlib.suppress(ValidationError):  # of a later version
+            return Seal.model_validate_json(self.read(recording_id, SEAL_FILE) or b"")
+        return None
+
+    def has_all(self, recording_id: str, seal: Seal) -> bool:
+        sizes = {name: one.size_bytes for name, one in self.files(recording_id).items()}
+        return all(sizes.get(one.name) == one.size_bytes for one in seal.files)
+
+    def delete(self, recording_id: str) -> None:
+        """Delete a recording, first its seal; after an error `finish_deleting` continues."""
+        self.put(recording_id, DELETING_FILE, b"")
+        self.remove(recording_id, [SEAL_FILE])
+        self.finish_deleting(recording_id)
+
+    def finish_deleting(self, recording_id: str) -> None:
+        names = self.files(recording_id).keys() - {DELETING_FILE}
+        self.remove(recording_id, [*names, DELETING_FILE])
 
 
 def object_name(recording_id: str, name: str = "") -> str:
-    return f"{SESSIONS_FOLDER}/{recording_id}" + (f"/{name}" if name else "")
-
-
-def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
-    content = bucket.read(object_name(recording_id, SEAL_FILE))
-    with contextlib.suppress(ValidationError):  # of a later version
-        return Seal.model_validate_json(content or b"")
-    return None
-
-
-def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
-    found = bucket.objects(object_name(recording_id))
-    sizes = {name: one.size_bytes for name, one in found.items()}
-    return all(sizes.get(one.name) == one.size_bytes for one in seal.files)
-
-
-def delete_sealed(bucket: Bucket, recording_id: str) -> None:
-    """Delete a recording, first its seal; after an error `finish_deleting` continues."""
-    bucket.put(object_name(recording_id, DELETING_FILE), b"")
-    bucket.remove([object_name(recording_id, SEAL_FILE)])
-    finish_deleting(bucket, recording_id)
-
-
-def finish_deleting(bucket: Bucket, recording_id: str) -> None:
-    names = bucket.objects(object_name(recording_id)).keys() - {DELETING_FILE}
-    bucket.remove([object_name(recording_id, name) for name in [*names, DELETING_FILE]])
+    """Return the path of a file; without a name, of a recording's folder; without both, of all."""
+    return f"{SESSIONS_FOLDER}/{recording_id}/{name}" if recording_id else f"{SESSIONS_FOLDER}/"
 
 
 def is_hidden(name: str) -> bool:

@@ -21,19 +21,7 @@ from typing import Final
 
 from core.files import locked, replacing
 from core.sums import file_sha256
-from recording.bucket import (
-    SEAL_FILE,
-    Bucket,
-    BucketError,
-    Seal,
-    SealedFile,
-    SealError,
-    delete_sealed,
-    is_whole,
-    names_in,
-    object_name,
-    read_seal,
-)
+from recording.bucket import SEAL_FILE, Bucket, BucketError, Seal, SealedFile, names_in
 from recording.folder import is_live, read_meta
 from recording.listing import delete_recording
 from recording.names import OWNER_FILE, SEALED_FILE, SESSIONS_FOLDER, recording_folders
@@ -175,7 +163,7 @@ class Uploader:
         except OSError:
             if folder.is_dir():
                 raise
-            delete_sealed(self._bucket, folder.name)
+            self._bucket.delete(folder.name)
 
     def _upload(self, folder: Path, meta: Meta) -> None:
         recording_id, files = folder.name, []
@@ -186,15 +174,15 @@ class Uploader:
             path = folder / name
             size_bytes = path.stat().st_size
             files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=file_sha256(path)))
-            self._bucket.put(object_name(recording_id, name), path)
+            self._bucket.put(recording_id, name, path)
         for name in added:  # by a gateway without a store; newer objects are retained
-            if self._bucket.read(object_name(recording_id, name)) is None:
-                self._bucket.put(object_name(recording_id, name), folder / name)
+            if self._bucket.read(recording_id, name) is None:
+                self._bucket.put(recording_id, name, folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
         seal = Seal(sealed_at=sealed_at, worker=self._worker, files=tuple(files), meta=meta)
-        if not is_whole(self._bucket, recording_id, seal):
-            raise SealError(f"{recording_id} is not complete in the store")
-        self._bucket.put(object_name(recording_id, SEAL_FILE), seal.to_json().encode())
+        if not self._bucket.has_all(recording_id, seal):
+            raise OSError(f"{recording_id} is not complete in the store")
+        self._bucket.put(recording_id, SEAL_FILE, seal.to_json().encode())
         with replacing(folder / SEALED_FILE) as mark:  # fails if the folder was deleted
             mark.write_text(self._bucket.url, encoding="utf8")
             os.utime(mark, (self._clock(),) * 2)
@@ -208,8 +196,8 @@ class Uploader:
                 age_s = self._clock() - mark.stat().st_mtime
             if self._stopping.is_set() or age_s < self._settings.keep_local_h * HOUR_S:
                 continue
-            seal = read_seal(self._bucket, folder.name)
-            if seal is not None and not is_whole(self._bucket, folder.name, seal):
+            seal = self._bucket.seal(folder.name)
+            if seal is not None and not self._bucket.has_all(folder.name, seal):
                 logger.error("recording %s is incomplete in the store: sealed anew", folder.name)
                 mark.unlink(missing_ok=True)
             else:  # complete, or deleted in the store
@@ -229,7 +217,7 @@ class Uploader:
                 if found is not None and kept.versions.get(name) != found.mark:
                     with suppress(FileNotFoundError):
                         content = found.blocks(0, found.size_bytes)
-                        self._bucket.put(object_name(folder.name, name), content)
+                        self._bucket.put(folder.name, name, content)
                         kept.versions[name] = found.mark
 
 

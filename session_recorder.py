@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
 
-from core.files import atomic_write
 from core.protocols.events import MS_PER_S
 from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from recording import media, names
-from recording.folder import append_sound, wav_header
+from recording.folder import append_sound
 from recording.media import Picture, Sound
 from recording.recorder import SessionRecorder
 from recording.records import (
@@ -128,7 +127,6 @@ class _OpenTurn:
     index: int
     request_ts_ms: float
     first_audio_ms: float | None = None
-    pcm_bytes: int = 0  # of the growing audio file; used only by the recording's jobs
 
 
 class TurnBasedSessionRecorder(SessionRecorder):
@@ -174,8 +172,8 @@ class TurnBasedSessionRecorder(SessionRecorder):
         if sound:
             if turn.first_audio_ms is None:
                 turn.first_audio_ms = max(0.0, self.elapsed_ms() - turn.request_ts_ms)
-            write = partial(self._append_speech, turn, sound)
-            self._save(names.turn_audio(turn.index), write, len(sound))
+            name = names.turn_audio(turn.index)
+            self._save(name, partial(self._append_speech, name, sound), len(sound))
 
     def end_turn(
         self,
@@ -198,15 +196,9 @@ class TurnBasedSessionRecorder(SessionRecorder):
         )
         self._add_line(line)
 
-    def _append_speech(self, turn: _OpenTurn, sound: Sound) -> None:
+    def _append_speech(self, name: str, sound: Sound) -> None:
         body = media.encode_pcm16(sound, OUTPUT_SAMPLE_RATE_HZ)
-        turn.pcm_bytes += len(body)
-        path = self.folder / names.turn_audio(turn.index)
-        header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, turn.pcm_bytes)
-        if turn.pcm_bytes == len(body):
-            atomic_write(path, header + body)
-        else:
-            append_sound(path, header, body)
+        append_sound(self.folder / name, OUTPUT_SAMPLE_RATE_HZ, body)
 
     def _save_message(self, turn_index: int, message: Message) -> TextInput:
         content = message.content

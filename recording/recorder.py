@@ -114,8 +114,7 @@ class RecorderThreads:
         self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
 
     def next_writer(self) -> ThreadPoolExecutor:
-        with self._lock:
-            return next(self._turns)
+        return next(self._turns)  # atomic
 
     def take(self, size_bytes: int, *, is_vital: bool) -> bool:
         """Reserve bytes of the backlog for a job; False if it is full."""
@@ -258,7 +257,7 @@ class SessionRecorder:
 
     def checkpoint(self) -> None:
         """Write a preliminary `recording.json` while the session continues."""
-        self._submit(lambda: write_checkpoint(self.folder), 0)
+        self._submit(partial(write_checkpoint, self.folder), 0)
 
     def note_end(self, end_reason: records.EndReason) -> records.EndLine:
         """Record a possible end of the session, valid unless another turn follows; return it."""
@@ -287,9 +286,8 @@ class SessionRecorder:
         """Hook for subclasses: write pending entries."""
 
     def _add_line(self, line: records.Line) -> None:
-        path = self.folder / names.TIMELINE_FILE
         encoded = records.encode_line(line)
-        write = partial(self._in_room, partial(append, path, encoded))
+        write = partial(append, self.folder / names.TIMELINE_FILE, encoded)
         if not self._submit(write, len(encoded), is_vital=True) and self._ended is None:
             self._stop(BACKLOG_TEXT)
 
@@ -311,7 +309,7 @@ class SessionRecorder:
         return self._save(name, write, len(content))
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
-        if self._submit(partial(self._in_room, write), size_bytes):
+        if self._submit(write, size_bytes):
             return name
         self._files_left_out += self.is_recording
         return None
@@ -319,7 +317,7 @@ class SessionRecorder:
     def _submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
         """Queue a job, which may raise OSError or one of our errors; False if it was refused."""
         is_taken = self.is_recording and self._options.threads.take(size_bytes, is_vital=is_vital)
-        return is_taken and self._queue(partial(self._attempt, work), size_bytes)
+        return is_taken and self._queue(partial(self._attempt, work, size_bytes), size_bytes)
 
     def _queue(self, work: Callable[[], None], size_bytes: int) -> bool:
         def check(job: Future[None]) -> None:
@@ -335,19 +333,19 @@ class SessionRecorder:
             return False
         return True
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None], size_bytes: int) -> None:
+        """Work unless the recording was stopped, or a write would fill the disk."""
         try:
             if not self._stopped.locked():
+                if size_bytes:
+                    folder.check_room(self.folder, self._options.min_free_gb)
                 work()
         except OSError as error:
-            self._on_disk_error(error)
+            is_low = isinstance(error, folder.LowDiskError)
+            if self._stop(LOW_DISK_TEXT if is_low else DISK_TEXT):
+                logger.warning("recording %s stopped: %s", self.session_id, error)
         except OmniError as error:
             logger.info("omitted from the recording: %s", error)
-
-    def _in_room(self, write: Callable[[], None]) -> None:
-        """Write unless the disk is nearly full; on a writing thread."""
-        folder.check_room(self.folder.parent, self._options.min_free_gb)
-        write()
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """Create the folder, which must not exist; on a writing thread."""
@@ -368,11 +366,6 @@ class SessionRecorder:
         meta = records.Meta(created_at=started, title=records.title_of(started), **known)
         folder.write_meta(self.folder, meta)
 
-    def _on_disk_error(self, error: OSError) -> None:
-        is_low = isinstance(error, folder.LowDiskError)
-        if self._stop(LOW_DISK_TEXT if is_low else DISK_TEXT):
-            logger.warning("recording %s stopped: %s", self.session_id, error)
-
     def _stop(self, problem: str) -> bool:
         """Drop what is not written yet, with one warning; any thread. False if stopped before."""
         is_first = self._stopped.acquire(blocking=False)
@@ -390,7 +383,7 @@ class SessionRecorder:
     def _hand_over(self, line: records.EndLine) -> None:
         """Finalize the recording; on its writing thread, when all its files are written."""
         is_ours = self._lock is not None  # else the folder belongs to another recording
-        ending = self._options.threads.finalize(lambda: self._end(line)) if is_ours else None
+        ending = self._options.threads.finalize(partial(self._end, line)) if is_ours else None
         if ending is None:
             self._close(None)
         else:

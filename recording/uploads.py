@@ -67,20 +67,18 @@ class Uploader:
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._clock = clock
-        self._threads: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
         self._checkpoints: dict[str, _Checkpoint] = {}  # of running recordings
         self._unsealed: dict[Path, Meta] = {}
 
     def start(self) -> None:
-        thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._thread.start()
 
     def close(self) -> None:
         """Stop; a transfer that does not end soon is abandoned and repeated later."""
         self._stopping.set()
-        for thread in self._threads:
-            thread.join(CLOSE_S)
+        if self._thread.ident is not None:
+            self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)

@@ -129,8 +129,8 @@ def test_an_outage_of_the_store_only_delays_uploads(tmp_path: Path) -> None:
 
     seen = Uploader(bucket, tmp_path, RecordingSettings(), wait=wait, clock=lambda: 2e9 + now)
     seen.start()
-    seen._threads[0].join(60)
-    assert not seen._threads[0].is_alive()
+    seen._thread.join(60)
+    assert not seen._thread.is_alive()
     assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.SCAN_PERIOD_S
     for name in "ab":
         check_equal(bucket, bench.folder(name))
@@ -227,11 +227,11 @@ def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
     with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
         second.start()
-        second._threads[0].join(60)
+        second._thread.join(60)
         assert not bucket.puts
     third = Uploader(bucket, tmp_path, RecordingSettings(), wait=bool)
     third.start()
-    third._threads[0].join(60)
+    third._thread.join(60)
     check_equal(bucket, bench.folder("a"))
 
 

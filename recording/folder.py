@@ -171,6 +171,15 @@ def folder_size_bytes(folder: Path) -> int:
     return total
 
 
+def names_in(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the recorder's files, owner's hash included, and of added files."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    found = [path.relative_to(folder).as_posix() for path in paths]
+    found = [name for name in found if name == names.OWNER_FILE or not names.is_hidden(name)]
+    added = [name for name in found if names.is_added(name)]
+    return [name for name in found if name not in added], added
+
+
 def newest_change_s(folder: Path) -> float:
     """Return the latest modification of a folder or a file directly in it, Unix seconds."""
     newest = folder.stat().st_mtime

@@ -111,7 +111,7 @@ def asset_path(folder: Path, relative: str) -> Path | None:
     None if it does not exist, is hidden, is absolute, contains "..", or passes a symlink.
     """
     parts = relative.split("/")
-    if "\0" in relative or "\\" in relative or any(not part or part[0] == "." for part in parts):
+    if "\0" in relative or "\\" in relative or is_hidden(relative) or not all(parts):
         return None
     try:
         root = folder.resolve()
@@ -119,6 +119,15 @@ def asset_path(folder: Path, relative: str) -> Path | None:
         return path if path.resolve() == path and path.is_file() else None
     except (OSError, RuntimeError):  # name too long, or a symlink loop
         return None
+
+
+def is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def is_added(name: str) -> bool:
+    """Whether clients may add a file to a recording later; it is not sealed."""
+    return name == COMMENT_FILE or name.startswith(f"{UPLOAD_STEM}.")
 
 
 def media_type(name: str) -> str:

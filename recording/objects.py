@@ -22,15 +22,7 @@ from core.errors import NotFoundError, SessionInUseError, WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import SNI
-from recording.bucket import (
-    BLOCK_BYTES,
-    DELETING_FILE,
-    Bucket,
-    BucketError,
-    Seal,
-    is_added,
-    is_hidden,
-)
+from recording.bucket import BLOCK_BYTES, DELETING_FILE, Bucket, BucketError
 from recording.listing import (
     LISTED_FIELDS,
     CleanupReport,
@@ -38,7 +30,15 @@ from recording.listing import (
     RecordingPage,
     cleanup_listed,
 )
-from recording.names import COMMENT_FILE, RECORDING_ID_PATTERN, UPLOAD_STEM, check_recording_id
+from recording.names import (
+    COMMENT_FILE,
+    RECORDING_ID_PATTERN,
+    UPLOAD_STEM,
+    check_recording_id,
+    is_added,
+    is_hidden,
+)
+from recording.records import Seal
 from recording.store import FilesListed, FolderStore, StoredFile
 
 logger: Final = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Schemas of `meta.json`, `recording.json` and the timeline `events.jsonl`.
+"""Schemas of `meta.json`, `recording.json`, `seal.json` and the timeline `events.jsonl`.
 
 The timeline is append-only. `recording.json` is derived from it and from the complete media files,
 so a recording is readable whenever its process died. Absent values are omitted.
@@ -230,6 +230,22 @@ class TurnRecording(_Recording):
 
 # Content of `recording.json`.
 Recording = Annotated[DuplexRecording | TurnRecording, Field(discriminator="mode")]
+
+
+class SealedFile(Record):
+    name: str
+    size_bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Seal(Record):
+    """`seal.json`: the files and metadata of a complete recording."""
+
+    version: int = 1
+    sealed_at: AwareDatetime
+    worker: str = ""
+    files: tuple[SealedFile, ...]
+    meta: Meta
 
 
 class SessionLine(Record):

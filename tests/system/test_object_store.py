@@ -18,7 +18,8 @@ import pytest
 
 from benchmarks.launched import free_ports, wait_until
 from launcher.processes import bound_command
-from recording.bucket import Bucket, names_in, open_store
+from recording.bucket import Bucket, open_store
+from recording.folder import names_in
 from recording.names import recording_folders
 from recording.store import files_in
 from tests.source_tree import ROOT

@@ -13,19 +13,20 @@ from obstore.store import MemoryStore
 
 from core.files import locked
 from core.sums import file_sha256
-from recording import uploads
+from recording import bucket as bucket_module
 from recording.bucket import (
+    HOUR_S,
     SEAL_FILE,
     Bucket,
     BucketError,
-    Seal,
-    names_in,
+    Unsealed,
+    Uploader,
     open_store,
 )
-from recording.folder import RecordingLock, write_owner
+from recording.folder import RecordingLock, names_in, write_owner
 from recording.listing import delete_recording
 from recording.names import SEALED_FILE, recording_folder, recording_folders
-from recording.uploads import HOUR_S, Uploader
+from recording.records import Seal
 from settings.recording import RecordingSettings
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 
@@ -131,10 +132,10 @@ def test_an_outage_of_the_store_only_delays_uploads(tmp_path: Path) -> None:
     seen.start()
     seen._thread.join(60)
     assert not seen._thread.is_alive()
-    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.SCAN_PERIOD_S
+    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == bucket_module.SCAN_PERIOD_S
     for name in "ab":
         check_equal(bucket, bench.folder(name))
-    assert seen.unsealed == uploads.Unsealed()
+    assert seen.unsealed == Unsealed()
 
 
 def test_unsealed_recordings_are_counted(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_an_unreadable_recording_does_not_block_others(
             raise OSError(errno.EIO, "a broken sector")
         return file_sha256(path)
 
-    monkeypatch.setattr(uploads, "file_sha256", refuse)
+    monkeypatch.setattr(bucket_module, "file_sha256", refuse)
     assert not uploader(bucket, tmp_path).scan()
     assert bucket.seal("a") is None
     check_equal(bucket, bench.folder("b"))
@@ -225,7 +226,7 @@ def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     waits = iter([False, True])
     second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
-    with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
+    with locked(tmp_path / "sessions" / bucket_module.UPLOADER_LOCK, waits=False):
         second.start()
         second._thread.join(60)
         assert not bucket.puts

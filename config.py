@@ -11,11 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section

@@ -91,10 +91,7 @@ class Measured:
         ]
         more_ms = self.cpu_ms[GATEWAY_TLS] - self.cpu_ms[TCP_RELAY]
         text = f"{more_ms:.3f} ms a unit more than the TCP relay, at most {MAX_TLS_CPU_MS:g} ms"
-        return [
-            *verdicts,
-            Verdict("CPU with TLS to the worker", more_ms <= MAX_TLS_CPU_MS, text),
-        ]
+        return [*verdicts, Verdict("CPU with TLS to the worker", more_ms <= MAX_TLS_CPU_MS, text)]
 
     def record(self) -> dict[str, object]:
         return {

@@ -16,14 +16,7 @@ import numpy as np
 
 from benchmarks.inputs import Inputs
 from benchmarks.launched import LaunchedSystem
-from benchmarks.paced_client import (
-    PLACE_LIMIT_S,
-    STAGES,
-    UNIT_S,
-    Script,
-    Session,
-    run_session,
-)
+from benchmarks.paced_client import PLACE_LIMIT_S, STAGES, UNIT_S, Script, Session, run_session
 from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table
 from core.audio import encode_wire_audio
 

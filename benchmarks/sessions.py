@@ -15,13 +15,7 @@ from benchmarks import processes
 from benchmarks.launched import Device, LaunchedSystem, Plan
 from benchmarks.paced_client import PLACE_LIMIT_S, visit
 from benchmarks.session_load import IDLE_LIMIT_S, Load, noise_chunk, print_memory, run_load
-from benchmarks.summary import (
-    BYTES_PER_MIB,
-    Verdict,
-    exit_unless_met,
-    print_verdicts,
-    write_json,
-)
+from benchmarks.summary import BYTES_PER_MIB, Verdict, exit_unless_met, print_verdicts, write_json
 from core.schemas.limits import SLOTS_MAX
 
 MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # growth of an allocator that is not a leak
@@ -136,8 +130,7 @@ def main(
     units: Annotated[int, typer.Option(min=1, help="Of each session.")] = 30,
     pictures: Annotated[bool, typer.Option(help="Send one with each unit.")] = False,
     load: Annotated[
-        list[str] | None,
-        typer.Option(help="audio:64:60 or omni:64:60 instead; may be repeated."),
+        list[str] | None, typer.Option(help="audio:64:60 or omni:64:60 instead; may be repeated.")
     ] = None,
     patience: Annotated[float, typer.Option(help="Longest wait for a place, s.")] = PLACE_LIMIT_S,
     churn: Annotated[int, typer.Option(min=0, help="Sessions opened and closed instead.")] = 0,

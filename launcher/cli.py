@@ -54,8 +54,7 @@ Doors = Annotated[
     ),
 ]
 Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, or host:port."),
+    str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, or host:port.")
 ]
 Now = Annotated[
     bool, typer.Option("--now", help="With --ray and --stop: end running sessions at once.")

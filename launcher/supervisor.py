@@ -104,10 +104,7 @@ class Program:
         self.child = None
         plan = self.plan
         self.child = Child(
-            plan.command,
-            environment=plan.environment,
-            log=plan.log,
-            orphaned=plan.orphaned,
+            plan.command, environment=plan.environment, log=plan.log, orphaned=plan.orphaned
         )
         write_pid_file(plan.pid_file, self.child.pid)
 
@@ -181,9 +178,7 @@ class Supervisor:
         for plan in plans:
             is_internal = plan.kind.has_internal_tls
             program = Program(
-                plan,
-                Restarts(self._pace),
-                tls=self._internal_tls if is_internal else tls,
+                plan, Restarts(self._pace), tls=self._internal_tls if is_internal else tls
             )
             group.append(program)
             try:

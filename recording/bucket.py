@@ -28,13 +28,7 @@ from core.schemas.limits import MIB
 from core.sums import file_sha256
 from recording.folder import is_live, names_in, read_meta
 from recording.listing import delete_recording
-from recording.names import (
-    OWNER_FILE,
-    SEALED_FILE,
-    SESSIONS_FOLDER,
-    media_type,
-    recording_folders,
-)
+from recording.names import OWNER_FILE, SEALED_FILE, SESSIONS_FOLDER, media_type, recording_folders
 from recording.records import Meta, Seal, SealedFile
 from recording.store import file_in
 from settings.recording import RecordingSettings

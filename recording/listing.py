@@ -283,10 +283,7 @@ def cleanup_sessions(
         recovered = [] if dry_run else recover_all(data_dir)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
     run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
-    with (
-        locked(root) if root.is_dir() else nullcontext(),
-        closing(Store(Path(data_dir))) as state,
-    ):
+    with locked(root) if root.is_dir() else nullcontext(), closing(Store(Path(data_dir))) as state:
         for folder in names.recording_folders(data_dir):
             run.examine(folder)
         return run.finish(retention_days, max_storage_gb, state)

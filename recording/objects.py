@@ -211,12 +211,7 @@ class ObjectStore:
     """The recordings of an object store, see `FolderStore`; seals are immutable and cached."""
 
     def __init__(
-        self,
-        bucket: Bucket,
-        running: RunningRecordings,
-        state: Store,
-        *,
-        is_direct: bool = False,
+        self, bucket: Bucket, running: RunningRecordings, state: Store, *, is_direct: bool = False
     ) -> None:
         """`state` caches the list; ValueError if `is_direct` and URLs cannot be signed."""
         self._bucket = bucket

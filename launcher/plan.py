@@ -17,8 +17,7 @@ from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.names import worker_name
-from launcher.gateway_tls import GatewayTls
-from launcher.machine import ORDER, VISIBLE, Gpu
+from launcher.machine import ORDER, VISIBLE, GatewayTls, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName

@@ -21,8 +21,7 @@ import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
 from launcher.display import Display
-from launcher.gateway_tls import gateway_tls
-from launcher.machine import cpu_count, find_gpus
+from launcher.machine import cpu_count, find_gpus, gateway_tls
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder

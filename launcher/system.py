@@ -11,8 +11,7 @@ from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.gateway_tls import gateway_tls
-from launcher.machine import PortError, check_port, find_gpus
+from launcher.machine import PortError, check_port, find_gpus, gateway_tls
 from launcher.pace import Pace
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes

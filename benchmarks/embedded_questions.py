@@ -334,8 +334,6 @@ FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What i
 
 @dataclass
 class Report:
-    """Figures with their limits, and the answers."""
-
     figures: dict[str, float] = field(default_factory=dict)  # shares 0 to 1, times in s
     # By name: the limit, and whether it is an upper one.
     limits: dict[str, tuple[float, bool]] = field(default_factory=dict)

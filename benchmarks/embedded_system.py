@@ -74,7 +74,6 @@ def resident_mb(pids: Sequence[int]) -> float:
 
 
 def ask(url: str, question: TextContent | AudioContent) -> None:
-    """Ask for a spoken answer, and check that there is one."""
     message = Message(role=Role.USER, content=[question])
     body = ChatRequest(messages=[message], tts=TTSConfig(enabled=True)).model_dump(mode="json")
     answer = httpx.post(url, json=body, trust_env=False, timeout=ANSWER_LIMIT_S)

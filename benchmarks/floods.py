@@ -146,7 +146,6 @@ def attack(name: str, port: int) -> None:
 
 
 def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> None:
-    """Send until the gateway closes the connection or the time is over."""
     for block in blocks:
         connection.sendall(block)
         if block.startswith(b"GET /ws"):

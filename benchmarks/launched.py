@@ -121,7 +121,6 @@ class LaunchedSystem:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Stop; kill processes that do not end."""
         try:
             self.stop()
         finally:
@@ -223,7 +222,6 @@ class LaunchedSystem:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue is empty and every worker idle, as all programs report."""
         try:
             status = self.get("/status")
             is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]

@@ -140,7 +140,6 @@ def gateway_command(folder: Path, ports: Ports, *, worker_tls: bool = False) -> 
 
 
 async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
-    """Send a unit and return the round-trip time, s."""
     began_s = time.perf_counter()
     await socket.send(chunk)
     await socket.recv(decode=False)

@@ -73,7 +73,6 @@ def plan_of(options: Options) -> Plan:
 
 
 def measure_loads(system: LaunchedSystem, options: Options) -> dict[str, Any]:
-    """Run the loads and print their measurements; return all of them."""
     results = []
     for load in options.loads:
         results.append(run_load(system, load))
@@ -116,7 +115,6 @@ def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
 
 
 def measure_churn(system: LaunchedSystem, options: Options) -> dict[str, Any]:
-    """Run a churn and print its measurements; return all of them."""
     samples = asyncio.run(one_after_another(system, options))
     share = options.churn // len(samples)
     print_memory({f"{(i + 1) * share}": sample for i, sample in enumerate(samples)})

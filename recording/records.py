@@ -150,8 +150,6 @@ class TimelineEvent(Record):
 
 
 class TextInput(Record):
-    """Text and attachments of the user in a turn."""
-
     text: str = ""
     images: tuple[str, ...] | None = None
     audio: str | None = None
@@ -308,8 +306,6 @@ _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminato
 
 @dataclass
 class Timeline:
-    """All readable lines of a session, by kind."""
-
     session: SessionLine | None = None
     chunks: dict[int, Chunk] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
@@ -358,7 +354,6 @@ class Timeline:
                 )
 
     def reply(self, turn_index: int) -> str:
-        """Return the model's reply in a turn, as far as known."""
         end = self.ends.get(turn_index)
         if end is not None and end.text is not None:
             return end.text

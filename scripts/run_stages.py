@@ -124,7 +124,6 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
 
 
 def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
-    """Yield the stages that measure in real time."""
     marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
     ignored = [f"--ignore=tests/{name}" for name in ("browser", "gates") if name in left_out]
     pages = "tests/browser/measured"

@@ -12,7 +12,6 @@ import string
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from core.errors import InvalidSessionIdError
@@ -41,19 +40,17 @@ REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
 DELETING_PREFIX: Final = ".deleting-"  # of a folder that is being deleted
 
 # Source: docs/specification/service.md#1.5. Other files are served as `ANY_BYTES`.
-MEDIA_TYPES: Final = MappingProxyType(
-    {
-        ".wav": "audio/wav",
-        ".jpg": "image/jpeg",
-        ".jpeg": "image/jpeg",
-        ".png": "image/png",
-        ".webp": "image/webp",
-        ".webm": "video/webm",
-        ".mp4": "video/mp4",
-        ".mp3": "audio/mpeg",
-        ".vtt": "text/vtt",
-    }
-)
+MEDIA_TYPES: Final = {
+    ".wav": "audio/wav",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".webm": "video/webm",
+    ".mp4": "video/mp4",
+    ".mp3": "audio/mpeg",
+    ".vtt": "text/vtt",
+}
 ANY_BYTES: Final = "application/octet-stream"
 
 USER_AUDIO: Final = "user_audio"

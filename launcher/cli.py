@@ -17,10 +17,10 @@ from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
 from launcher.machine import cpu_count
-from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
 from launcher.scaling import Bounds
+from launcher.supervisor import Pace
 from launcher.system import EXIT_FAILED, System, show_admin_link
 
 EXIT_USAGE = 2

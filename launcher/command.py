@@ -16,9 +16,8 @@ from launcher.cli import EXIT_USAGE, Setup, read_settings, start_command
 from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import cpu_count, find_gpus
-from launcher.pace import Pace
 from launcher.plan import COMMAND, Options, Planner, Programs
-from launcher.supervisor import StartError
+from launcher.supervisor import Pace, StartError
 from launcher.system import EXIT_FAILED
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
 from settings.embedded import CASCADE_FOLDER

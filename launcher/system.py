@@ -12,11 +12,10 @@ from gateway_modules.web.certificates import Certificate, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
 from launcher.machine import PortError, check_port, find_gpus, gateway_tls
-from launcher.pace import Pace
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
-from launcher.supervisor import StartError, Supervisor
+from launcher.supervisor import Pace, StartError, Supervisor
 from settings.workers import EVERY_ADDRESS, local_address
 
 EXIT_FAILED = 1

@@ -29,7 +29,7 @@ GIGABYTE: Final = 10**9
 JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
 ADDED_FILES: Final = (
     *(names.META_FILE, names.OWNER_FILE, names.COMMENT_FILE),
-    *(names.UPLOAD_STEM, names.UPLOAD_PART_FILE, names.SEALED_FILE),
+    *(names.UPLOAD_STEM, f".{names.UPLOAD_STEM}", names.SEALED_FILE),
 )
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)

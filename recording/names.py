@@ -33,7 +33,6 @@ OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording, without suffix
 SEALED_FILE: Final = ".sealed"  # holds the URL of the object store that has the recording
-UPLOAD_PART_FILE: Final = ".upload.part"  # an unfinished upload
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
 REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"

@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.files import FILE_MODE, SAFE_FLAGS, atomic_write, replacing, write_all
+from core.files import SAFE_FLAGS, atomic_write, opened, replacing, write_all
 from core.schemas.common import MS_PER_S
 from recording import names
 from recording.records import Meta, Recording
@@ -121,18 +121,13 @@ def remove_lock(folder: Path) -> None:
 def is_live(folder: Path) -> bool:
     """Whether a process still writes a recording; a lock that cannot be checked counts as held."""
     try:
-        descriptor = os.open(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
+        with opened(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS) as descriptor:
+            # Shared, so that concurrent checks do not mistake each other for the writer.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    try:
-        # Shared, so that concurrent checks do not mistake each other for the writer.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
     return False
 
 
@@ -149,8 +144,7 @@ def check_room(folder: Path, min_free_gb: float) -> None:
 def append_sound(path: Path, rate_hz: int, samples: bytes) -> None:
     """Append PCM to a mono WAV file, which is always readable."""
     path.parent.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS) as descriptor:
         if os.lseek(descriptor, 0, os.SEEK_END) == 0:
             write_all(descriptor, wav_header(rate_hz, 1, 0))
         write_all(descriptor, samples)
@@ -158,8 +152,6 @@ def append_sound(path: Path, rate_hz: int, samples: bytes) -> None:
         data_bytes = os.lseek(descriptor, 0, os.SEEK_CUR) - WAV_HEADER_BYTES
         os.lseek(descriptor, 0, os.SEEK_SET)
         write_all(descriptor, wav_header(rate_hz, 1, data_bytes))
-    finally:
-        os.close(descriptor)
 
 
 def folder_size_bytes(folder: Path) -> int:
@@ -268,12 +260,9 @@ def readable_wav(path: Path) -> WavShape | None:
         return None
     data_bytes = samples * channels * PCM16_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
-        descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
-        try:
+        with opened(path, os.O_WRONLY | SAFE_FLAGS) as descriptor:
             os.ftruncate(descriptor, WAV_HEADER_BYTES + data_bytes)
             write_all(descriptor, wav_header(rate_hz, channels, data_bytes))
-        finally:
-            os.close(descriptor)
     return WavShape(rate_hz, channels, samples)
 
 

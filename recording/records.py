@@ -309,7 +309,7 @@ class Timeline:
     session: SessionLine | None = None
     chunks: dict[int, Chunk] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
-    starts: dict[int, TurnStartLine] = field(default_factory=dict)
+    starts: dict[int, TurnStartLine | Turn] = field(default_factory=dict)
     texts: dict[int, list[str]] = field(default_factory=dict)
     ends: dict[int, TurnEndLine] = field(default_factory=dict)
     end: EndLine | None = None
@@ -341,10 +341,8 @@ class Timeline:
             return
         for turn in recording.turns:
             index = turn.turn_index
-            if index not in self.starts and turn.input and turn.request_ts_ms is not None:
-                self.starts[index] = TurnStartLine(
-                    turn_index=index, request_ts_ms=turn.request_ts_ms, input=turn.input
-                )
+            if turn.input and turn.request_ts_ms is not None:
+                self.starts.setdefault(index, turn)
             if index not in self.ends and len(turn.output.text) >= len(self.reply(index)):
                 self.ends[index] = TurnEndLine(
                     turn_index=index,

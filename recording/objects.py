@@ -266,13 +266,13 @@ class ObjectStore:
             self._bucket.put(recording_id, name, content)
         else:
             self._bucket.remove(recording_id, [name])
-        _update_list(self._state, [recording_id])
+        self._update_list([recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
         self._bucket.put(recording_id, name, blocks)
         self._bucket.remove(recording_id, sorted(replaces - {name}))
-        _update_list(self._state, [recording_id])
+        self._update_list([recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
         self._running.append_diagnostic(recording_id, line)
@@ -280,7 +280,7 @@ class ObjectStore:
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
-        _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
+        self._update_list([recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
             try:
                 self._bucket.delete(recording_id)
@@ -357,7 +357,7 @@ class ObjectStore:
         listed = {name: one for name, one in found.items() if one is not None}
         fresh = {name: one.to_json() for name, one in listed.items()}
         rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]
-        _update_list(self._state, before.keys() - listed.keys(), rows)
+        self._update_list(before.keys() - listed.keys(), rows)
         return list(listed.values())
 
     def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
@@ -375,15 +375,12 @@ class ObjectStore:
             **seal.meta.model_dump(include=LISTED_FIELDS),
         )
 
-
-def _update_list(
-    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
-) -> None:
-    """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
-    if gone or rows:
-        with suppress(OSError), store.transaction() as state:
-            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+    def _update_list(self, gone: Collection[str], rows: Sequence[tuple[object, ...]] = ()) -> None:
+        """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
+        if gone or rows:
+            with suppress(OSError), self._state.transaction() as state:
+                state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+                state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
 
 
 RecordingStore = FolderStore | ObjectStore

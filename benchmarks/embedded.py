@@ -199,8 +199,9 @@ def ask(url: str, question: TextContent | AudioContent) -> None:
 def measure_start(report: Report) -> None:
     """Start with an empty data folder, and ask nano and then the cascade.
 
-    Packages are installed already; the files come from where an ordinary start fetches them. What 50 Mbit/s would take beyond this network is added to the times measured; of nano's
-    files, whose transfer is not seen here, all of it.
+    Packages are installed already; the files come from where an ordinary start fetches them. What
+    50 Mbit/s would take beyond this network is added to the times measured; of nano's files, whose
+    transfer is not seen here, all of it.
     """
     with tempfile.TemporaryDirectory() as place:
         plan = Plan(backend="real", config={"model": {"embedded": "auto"}})

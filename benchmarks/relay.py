@@ -23,7 +23,7 @@ from cryptography.x509 import DNSName
 from websockets.asyncio.client import ClientConnection
 
 from benchmarks import processes
-from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
+from benchmarks.launched import HOST, free_ports, wait_until
 from benchmarks.paced_client import prepared
 from benchmarks.summary import (
     MS_PER_S,
@@ -115,7 +115,7 @@ def running(name: str, command: Sequence[str], port: int, **variables: str) -> I
             UP_LIMIT_S,
         )
         if process.poll() is not None:
-            raise NotReachedError(f"{name} ended with {process.returncode}")
+            raise RuntimeError(f"{name} ended with {process.returncode}")
         yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)

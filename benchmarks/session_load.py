@@ -145,7 +145,7 @@ def scripts(load: Load) -> list[Script]:
 
 
 def run_load(system: LaunchedSystem, load: Load) -> LoadResult:
-    """Run one load and wait until the system is idle; NotReachedError if it stays busy."""
+    """Run one load and wait until the system is idle; TimeoutError if it stays busy."""
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_run_sessions(system, load, usage))
     system.wait_until_idle(IDLE_LIMIT_S)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -160,20 +160,15 @@ def _submit_bounded(
 
 
 @dataclass(frozen=True)
-class Clock:
-    monotonic_s: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = partial(datetime.now, UTC)
-
-
-@dataclass(frozen=True)
 class RecorderOptions:
     threads: RecorderThreads
     # Called at most once, when the recording stops early, usually on a writing thread: use
     # `call_soon_threadsafe`.
     on_warning: Callable[[RecordingStoppedError], None] | None = None
-    clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0  # the recording stops when less of the disk is free, GB; 0: never
     owner_secret: str | None = None  # entitles to comment, replace and delete
+    monotonic_s: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 class SessionRecorder:
@@ -204,14 +199,14 @@ class SessionRecorder:
         kind = RequestType(app_type)  # of its older name DUPLEX, which may have pictures
         self._app_type = RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind
         self._options = options
-        self._started_s = options.clock.monotonic_s()
+        self._started_s = options.monotonic_s()
         self._problem: str | None = None  # why it is incomplete
         self._files_left_out = 0
         self._writer = options.threads.next_writer()
         self._stopped = threading.Lock()  # taken once, by what stops the recording
         self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
-        started = options.clock.now()
+        started = options.now()
         opening = partial(self._open, worker_id, started, dict(config_snapshot or {}))
         self._submit(opening, 0, is_vital=True)
 
@@ -220,7 +215,7 @@ class SessionRecorder:
         return self._ended is None and not self._stopped.locked()
 
     def elapsed_ms(self) -> float:
-        return MS_PER_S * (self._options.clock.monotonic_s() - self._started_s)
+        return MS_PER_S * (self._options.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
         """Write the user's audio of a chunk or turn, 16 kHz; `extra` numbers further pieces.
@@ -377,7 +372,7 @@ class SessionRecorder:
 
     def _ending(self, reason: records.EndReason) -> records.EndLine:
         duration_s = self.elapsed_ms() / MS_PER_S
-        ended_at = self._options.clock.now()
+        ended_at = self._options.now()
         return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 
     def _hand_over(self, line: records.EndLine) -> None:

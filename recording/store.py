@@ -32,12 +32,7 @@ from recording.listing import (
     delete_recording,
     list_folder,
 )
-from recording.names import (
-    DIAGNOSTICS_FILE,
-    asset_path,
-    recording_folder,
-    recording_folders,
-)
+from recording.names import DIAGNOSTICS_FILE, asset_path, recording_folder, recording_folders
 from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)

@@ -394,7 +394,7 @@ class SessionRecorder:
         is_replayed = self._app_type not in NO_REPLAY
         replay = self._options.threads.replay(self.folder) if is_replayed else None
         if replay is None:
-            self._complete()
+            self._close(mark_ready(self.folder))
         else:
             replay.add_done_callback(self._complete)
 
@@ -403,8 +403,8 @@ class SessionRecorder:
             logger.warning("recording %s is left for recovery", self.session_id, exc_info=error)
             self._close(None)
 
-    def _complete(self, replay: Future[None] | None = None) -> None:
-        if replay is not None and not replay.cancelled() and (error := replay.exception()):
+    def _complete(self, replay: Future[None]) -> None:
+        if not replay.cancelled() and (error := replay.exception()):
             logger.error("recording %s has no replay", self.session_id, exc_info=error)
         try:
             meta = mark_ready(self.folder)

@@ -10,12 +10,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import sections
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
@@ -87,22 +83,20 @@ class Settings(BaseSettings):
         enable_decoding=False,  # list fields parse their own values
     )
 
-    model: sections.ModelSettings = Field(default_factory=sections.ModelSettings)
-    audio: sections.AudioSettings = Field(default_factory=sections.AudioSettings)
-    cascade: sections.CascadeSettings = Field(default_factory=sections.CascadeSettings)
-    transcription: sections.TranscriptionSettings = Field(
-        default_factory=sections.TranscriptionSettings
-    )
-    service: sections.ServiceSettings = Field(default_factory=sections.ServiceSettings)
-    recording: RecordingSettings = Field(default_factory=RecordingSettings)
-    duplex: sections.DuplexSettings = Field(default_factory=sections.DuplexSettings)
-    half_duplex: sections.HalfDuplexSettings = Field(default_factory=sections.HalfDuplexSettings)
-    security: sections.SecuritySettings = Field(default_factory=sections.SecuritySettings)
-    limits: sections.LimitSettings = Field(default_factory=sections.LimitSettings)
-    openai: sections.OpenAiSettings = Field(default_factory=sections.OpenAiSettings)
-    webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
-    logging: sections.LoggingSettings = Field(default_factory=sections.LoggingSettings)
-    telemetry: sections.TelemetrySettings = Field(default_factory=sections.TelemetrySettings)
+    model: sections.ModelSettings = sections.ModelSettings()
+    audio: sections.AudioSettings = sections.AudioSettings()
+    cascade: sections.CascadeSettings = sections.CascadeSettings()
+    transcription: sections.TranscriptionSettings = sections.TranscriptionSettings()
+    service: sections.ServiceSettings = sections.ServiceSettings()
+    recording: RecordingSettings = RecordingSettings()
+    duplex: sections.DuplexSettings = sections.DuplexSettings()
+    half_duplex: sections.HalfDuplexSettings = sections.HalfDuplexSettings()
+    security: sections.SecuritySettings = sections.SecuritySettings()
+    limits: sections.LimitSettings = sections.LimitSettings()
+    openai: sections.OpenAiSettings = sections.OpenAiSettings()
+    webrtc: WebRtcSettings = WebRtcSettings()
+    logging: sections.LoggingSettings = sections.LoggingSettings()
+    telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
 
     @classmethod
     def settings_customise_sources(

@@ -10,28 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
 
-from core.files import atomic_write
 from core.protocols.events import MS_PER_S
 from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from recording import media, names
-from recording.folder import append_sound, wav_header
+from recording import media, names, records
+from recording.folder import append_sound
 from recording.media import Picture, Sound
 from recording.recorder import SessionRecorder
-from recording.records import (
-    Chunk,
-    ChunkLine,
-    ChunkResult,
-    ChunkTiming,
-    TextInput,
-    TextLine,
-    TurnEndLine,
-    TurnInput,
-    TurnStartLine,
-    TurnTiming,
-    VoiceInput,
-)
 
 # Far above what a session lets wait; an input beyond it is written without its result.
 MAX_OPEN_INPUTS: Final = 64
@@ -46,7 +32,7 @@ class DuplexSessionRecorder(SessionRecorder):
     _is_speaking = False
 
     @cached_property
-    def _inputs(self) -> dict[int, Chunk]:
+    def _inputs(self) -> dict[int, records.Chunk]:
         """Open inputs, at most MAX_OPEN_INPUTS; the oldest goes first."""
         return {}
 
@@ -68,7 +54,7 @@ class DuplexSessionRecorder(SessionRecorder):
             name = self.save_user_frame(index, frame, extra=len(pictures))
             if name is not None:
                 pictures.append(name)
-        self._inputs[index] = Chunk(
+        self._inputs[index] = records.Chunk(
             index=index,
             receive_ts_ms=at_ms,
             user_audio=audio,
@@ -87,13 +73,13 @@ class DuplexSessionRecorder(SessionRecorder):
             self._write_unanswered(earlier)
         chunk = self._inputs.pop(index, None)
         if chunk is None:
-            chunk = Chunk(index=index, receive_ts_ms=self.elapsed_ms())
+            chunk = records.Chunk(index=index, receive_ts_ms=self.elapsed_ms())
         if result.barge_in and self._is_speaking:
             self._begin_next_turn()
         costs = {name.removeprefix("cost_"): value for name, value in result}
-        answer = ChunkResult(
+        answer = records.ChunkResult(
             mode="LISTEN" if result.is_listen else "SPEAK",
-            timing=ChunkTiming.model_validate(costs),
+            timing=records.ChunkTiming.model_validate(costs),
             barge_in=result.barge_in or None,
         )
         if not result.is_listen:
@@ -107,7 +93,7 @@ class DuplexSessionRecorder(SessionRecorder):
             }
             answer = answer.model_copy(update=spoken)
             self._is_speaking = True
-        self._add_line(ChunkLine(chunk=chunk.model_copy(update={"result": answer})))
+        self._add_line(records.ChunkLine(chunk=chunk.model_copy(update={"result": answer})))
         if result.end_of_turn and not result.is_listen:
             self._begin_next_turn()
 
@@ -120,7 +106,7 @@ class DuplexSessionRecorder(SessionRecorder):
         self._is_speaking = False
 
     def _write_unanswered(self, index: int) -> None:
-        self._add_line(ChunkLine(chunk=self._inputs.pop(index)))
+        self._add_line(records.ChunkLine(chunk=self._inputs.pop(index)))
 
 
 @dataclass
@@ -128,7 +114,6 @@ class _OpenTurn:
     index: int
     request_ts_ms: float
     first_audio_ms: float | None = None
-    pcm_bytes: int = 0  # of the growing audio file; used only by the recording's jobs
 
 
 class TurnBasedSessionRecorder(SessionRecorder):
@@ -142,7 +127,9 @@ class TurnBasedSessionRecorder(SessionRecorder):
     _images = 0
     _videos = 0
 
-    def start_turn(self, turn_index: int, request_ts_ms: float, input_summary: TurnInput) -> None:
+    def start_turn(
+        self, turn_index: int, request_ts_ms: float, input_summary: records.TurnInput
+    ) -> None:
         """Record the user's input, whose files were passed to the `save_…` methods.
 
         Turns are numbered from 0; `request_ts_ms` is the time of the request since the session's
@@ -150,14 +137,16 @@ class TurnBasedSessionRecorder(SessionRecorder):
         """
         self._open_turn = _OpenTurn(turn_index, request_ts_ms)
         self._add_line(
-            TurnStartLine(turn_index=turn_index, request_ts_ms=request_ts_ms, input=input_summary)
+            records.TurnStartLine(
+                turn_index=turn_index, request_ts_ms=request_ts_ms, input=input_summary
+            )
         )
 
     def start_voice_turn(self, turn_index: int, sound: Sound) -> None:
         """Record the user's speech between two endpoints, 16 kHz; it was requested now."""
         duration_ms = round(MS_PER_S * media.count_samples(sound) / INPUT_SAMPLE_RATE_HZ)
         name = self.save_user_audio(turn_index, sound)
-        voice = VoiceInput(duration_ms=duration_ms, audio=name)
+        voice = records.VoiceInput(duration_ms=duration_ms, audio=name)
         self.start_turn(turn_index, self.elapsed_ms(), voice)
 
     def start_message_turn(self, turn_index: int, message: Message) -> None:
@@ -170,16 +159,16 @@ class TurnBasedSessionRecorder(SessionRecorder):
         if turn is None:
             return
         if text_delta:
-            self._add_line(TextLine(turn_index=turn.index, text=text_delta))
+            self._add_line(records.TextLine(turn_index=turn.index, text=text_delta))
         if sound:
             if turn.first_audio_ms is None:
                 turn.first_audio_ms = max(0.0, self.elapsed_ms() - turn.request_ts_ms)
-            write = partial(self._append_speech, turn, sound)
-            self._save(names.turn_audio(turn.index), write, len(sound))
+            name = names.turn_audio(turn.index)
+            self._save(name, partial(self._append_speech, name, sound), len(sound))
 
     def end_turn(
         self,
-        timing: TurnTiming | None = None,
+        timing: records.TurnTiming | None = None,
         *,
         interrupted: bool = False,
         text: str | None = None,
@@ -189,26 +178,20 @@ class TurnBasedSessionRecorder(SessionRecorder):
         if turn is None:
             return
         known = {"first_audio_ms": turn.first_audio_ms}
-        known |= (timing or TurnTiming()).model_dump(exclude_none=True)
-        line = TurnEndLine(
+        known |= (timing or records.TurnTiming()).model_dump(exclude_none=True)
+        line = records.TurnEndLine(
             turn_index=turn.index,
-            timing=TurnTiming.model_validate(known),
+            timing=records.TurnTiming.model_validate(known),
             interrupted=interrupted or None,
             text=text,
         )
         self._add_line(line)
 
-    def _append_speech(self, turn: _OpenTurn, sound: Sound) -> None:
+    def _append_speech(self, name: str, sound: Sound) -> None:
         body = media.encode_pcm16(sound, OUTPUT_SAMPLE_RATE_HZ)
-        turn.pcm_bytes += len(body)
-        path = self.folder / names.turn_audio(turn.index)
-        header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, turn.pcm_bytes)
-        if turn.pcm_bytes == len(body):
-            atomic_write(path, header + body)
-        else:
-            append_sound(path, header, body)
+        append_sound(self.folder / name, OUTPUT_SAMPLE_RATE_HZ, body)
 
-    def _save_message(self, turn_index: int, message: Message) -> TextInput:
+    def _save_message(self, turn_index: int, message: Message) -> records.TextInput:
         content = message.content
         items = [TextContent(text=content)] if isinstance(content, str) else content
         texts: list[str] = []
@@ -230,7 +213,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
                     videos.append(self._save_content(name, item.data))
                     self._videos += 1
         audio = [name for name in sounds if name]
-        return TextInput(
+        return records.TextInput(
             text="\n".join(texts),
             images=tuple(filter(None, images)) or None,
             audio=audio[0] if audio else None,

@@ -36,9 +36,8 @@ from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
-from recording.bucket import Bucket, open_store
+from recording.bucket import Bucket, Uploader, open_store
 from recording.recorder import RecorderThreads, ReplayProcess
-from recording.uploads import Uploader
 from settings.embedded import (
     CASCADE_FOLDER,
     CONFIG_FILE,

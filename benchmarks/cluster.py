@@ -131,7 +131,6 @@ class Cluster:
         return self.machines.launch("--config", str(self._config), "--backend", "fake", *flags)
 
     def scale(self, count: int) -> None:
-        """Request `count` seats and wait until they serve."""
         self.launch("--workers", str(count), "--detach")
         self.wait_for_seats(count)
 

@@ -228,7 +228,6 @@ def measure_scenario(
 
 
 def _write_profile(conversation: Conversation, path: Path) -> None:
-    """Run one round of the pattern under the profiler and write the slowest operations."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     orders = ["self_cpu_time_total"]
     if conversation.rig.executor.device.type == "cuda":

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.summary import MS_PER_S, Verdict, exit_unless_met, print_verdicts
+from benchmarks.summary import MS_PER_S, Verdict, exit_unless_met, format_table, print_verdicts
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
@@ -43,8 +41,7 @@ def mean_ms(act: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure; exit with 1 if a limit is exceeded."""
-    table = Table("workers", "occupied", "poll or end, ms", "begin and end, ms")
-    verdicts = []
+    rows, verdicts = [], []
     for workers, limit_ms in LIMITS_MS.items():
         for occupied in OCCUPIED:
             pool = filled(workers, occupied)
@@ -55,11 +52,11 @@ def main() -> None:
 
             poll_ms = mean_ms(pool._dispatch_next)
             both_ms, slots = mean_ms(one_session), f"{workers} × {SLOTS}"
-            table.add_row(slots, f"{occupied:.0%}", f"{poll_ms:.3f}", f"{both_ms:.3f}")
+            rows.append([slots, f"{occupied:.0%}", f"{poll_ms:.3f}", f"{both_ms:.3f}"])
             name = f"{slots}, {occupied:.0%} occupied"
             text = f"{poll_ms:.3f} ms a poll, at most {limit_ms:g} ms"
             verdicts.append(Verdict(name, poll_ms <= limit_ms, text))
-    Console().print(table)
+    print(format_table(["workers", "occupied", "poll or end, ms", "begin and end, ms"], rows))
     print_verdicts(verdicts)
     exit_unless_met(verdicts)
 

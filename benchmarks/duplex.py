@@ -43,8 +43,6 @@ UNITS_PER_MINUTE = 60
 
 
 class Dtype(StrEnum):
-    """What the model's weights are stored as."""
-
     AUTO = "auto"  # bf16 on a GPU, fp32 on a CPU
     BF16 = "bf16"
     FP16 = "fp16"

@@ -123,10 +123,7 @@ SPOKEN: Final = (
         r"\bcats?\b",
     ),
     OpenQuestion(
-        "Why is the sky blue?",
-        r"scatter|rayleigh",
-        r"light|sun",
-        r"shade of blue|reflect",
+        "Why is the sky blue?", r"scatter|rayleigh", r"light|sun", r"shade of blue|reflect"
     ),
     OpenQuestion(
         "Can you tell me a short story about a dragon?",
@@ -146,9 +143,7 @@ SPOKEN: Final = (
         r"sea|beach|pack",
     ),
     OpenQuestion(
-        "Why do people dream?",
-        r"brain|memor|emotion|process|\brem\b|subconscious|\bmind",
-        r"dream",
+        "Why do people dream?", r"brain|memor|emotion|process|\brem\b|subconscious|\bmind", r"dream"
     ),
     OpenQuestion(
         "I feel a bit lonely today.",
@@ -184,31 +179,21 @@ SPOKEN: Final = (
         r"fruit|vegetable",
         r"not edible|vegetables? (is|are) (a )?fruit",
     ),
-    OpenQuestion(
-        "Tell me a joke.",
-        r"(why|what) .*\?.*\w|knock|walks? into",
-        r"joke",
-    ),
+    OpenQuestion("Tell me a joke.", r"(why|what) .*\?.*\w|knock|walks? into", r"joke"),
     OpenQuestion(
         "What would you do with a million dollars?",
         r"travel|house|home|invest|charity|donat|\bsave|family|business|\bhelp|world|"
         r"trip|education",
         r"buy|spend|money|dollars",
     ),
-    OpenQuestion(
-        "How do I say sorry to a friend?",
-        r"sorry|apolog|forgive",
-        r"friend",
-    ),
+    OpenQuestion("How do I say sorry to a friend?", r"sorry|apolog|forgive", r"friend"),
     OpenQuestion(
         "Why should I drink water?",
         r"hydrat|kidney|digest|temperature|skin|energy|health|toxin|joints",
         r"water",
     ),
     OpenQuestion(
-        "What makes a good book?",
-        r"stor(y|ies)|plot|character|writ|engag|theme|language",
-        r"book",
+        "What makes a good book?", r"stor(y|ies)|plot|character|writ|engag|theme|language", r"book"
     ),
 )
 WRITTEN: Final = (
@@ -290,9 +275,7 @@ WRITTEN: Final = (
         r"run|jog|exercise",
     ),
     OpenQuestion(
-        "What can I do against hiccups?",
-        r"breath|water|drink|sugar|swallow|sip",
-        r"hiccup",
+        "What can I do against hiccups?", r"breath|water|drink|sugar|swallow|sip", r"hiccup"
     ),
     OpenQuestion(
         "Is a tomato a fruit or a vegetable?",
@@ -334,8 +317,6 @@ FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What i
 
 @dataclass
 class Report:
-    """Figures with their limits, and the answers."""
-
     figures: dict[str, float] = field(default_factory=dict)  # shares 0 to 1, times in s
     # By name: the limit, and whether it is an upper one.
     limits: dict[str, tuple[float, bool]] = field(default_factory=dict)

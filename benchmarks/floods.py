@@ -12,14 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.summary import MS_PER_S
+from benchmarks.summary import MS_PER_S, format_table
 from config import Settings
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from gateway import create_app, settle
@@ -109,29 +106,27 @@ def turn(message: bytes) -> Iterator[bytes]:
     yield frame(TEXT, message + b',"type":"prefill"}')
 
 
-FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
-    {
-        "silence": lambda: iter(()),
-        "empty fragments": lambda: frames(SOCKETS[0], frame(CONTINUED_TEXT), frame(FRAGMENT)),
-        "pings": lambda: frames(SOCKETS[2], b"", frame(PING, b"x" * 100)),
-        "pongs": lambda: frames(SOCKETS[3], b"", frame(PONG)),
-        "short messages": lambda: frames(SOCKETS[1], b"", frame(TEXT, b"{}")),
-        "nested lists, sockets": bombs,
-        "nested lists, HTTP": lambda: iter([post("/api/chat", b"[" + b"[]," * (2 * MIB))]),
-        "no UTF-8": lambda: iter([post("/api/chat", b"\xff" * (16 * MIB))]),
-        "a long picture": lambda: iter([post("/api/chat", b'{"x":"' + b"A" * (32 * MIB) + b'"}')]),
-        "a long video, streaming": lambda: turn(conversation(1)),
-        "long videos, streaming": lambda: turn(conversation(8)),
-        "no ASCII, streaming": lambda: turn(conversation(1, "汉".encode())),
-        "a long video, HTTP": lambda: iter([post("/api/chat", conversation(1) + b"}")]),
-        "a long sound, completions": lambda: iter([post(COMPLETIONS, completion(32 * MIB))]),
-        "nested lists, completions": lambda: iter([post(COMPLETIONS, b"[" + b"[]," * (2 * MIB))]),
-        "a long text, speech": lambda: iter([post(SPEECH, b'{"input":"' + b"A" * (32 * MIB))]),
-        "a long sound, upload": lambda: iter([upload("/api/assets/ref_audio", 32 * MIB)]),
-        "chunks of a byte": chunks,
-        "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
-    }
-)
+FLOODS: Final[dict[str, Callable[[], Iterator[bytes]]]] = {
+    "silence": lambda: iter(()),
+    "empty fragments": lambda: frames(SOCKETS[0], frame(CONTINUED_TEXT), frame(FRAGMENT)),
+    "pings": lambda: frames(SOCKETS[2], b"", frame(PING, b"x" * 100)),
+    "pongs": lambda: frames(SOCKETS[3], b"", frame(PONG)),
+    "short messages": lambda: frames(SOCKETS[1], b"", frame(TEXT, b"{}")),
+    "nested lists, sockets": bombs,
+    "nested lists, HTTP": lambda: iter([post("/api/chat", b"[" + b"[]," * (2 * MIB))]),
+    "no UTF-8": lambda: iter([post("/api/chat", b"\xff" * (16 * MIB))]),
+    "a long picture": lambda: iter([post("/api/chat", b'{"x":"' + b"A" * (32 * MIB) + b'"}')]),
+    "a long video, streaming": lambda: turn(conversation(1)),
+    "long videos, streaming": lambda: turn(conversation(8)),
+    "no ASCII, streaming": lambda: turn(conversation(1, "汉".encode())),
+    "a long video, HTTP": lambda: iter([post("/api/chat", conversation(1) + b"}")]),
+    "a long sound, completions": lambda: iter([post(COMPLETIONS, completion(32 * MIB))]),
+    "nested lists, completions": lambda: iter([post(COMPLETIONS, b"[" + b"[]," * (2 * MIB))]),
+    "a long text, speech": lambda: iter([post(SPEECH, b'{"input":"' + b"A" * (32 * MIB))]),
+    "a long sound, upload": lambda: iter([upload("/api/assets/ref_audio", 32 * MIB)]),
+    "chunks of a byte": chunks,
+    "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
+}
 
 
 def attack(name: str, port: int) -> None:
@@ -146,7 +141,6 @@ def attack(name: str, port: int) -> None:
 
 
 def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> None:
-    """Send until the gateway closes the connection or the time is over."""
     for block in blocks:
         connection.sendall(block)
         if block.startswith(b"GET /ws"):
@@ -205,10 +199,8 @@ def main(port: int = typer.Option(0, help="Be the client of the gateway there.")
         return
     with tempfile.TemporaryDirectory() as folder:
         stalls_ms = asyncio.run(measured(Path(folder), list(FLOODS)))
-    table = Table("flood", "longest stall, ms")
-    for name, stall_ms in stalls_ms.items():
-        table.add_row(name, f"{stall_ms:.1f}")
-    Console().print(table)
+    rows = [[name, f"{stall_ms:.1f}"] for name, stall_ms in stalls_ms.items()]
+    print(format_table(["flood", "longest stall, ms"], rows))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ class Rates:
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    """Measure a large copy and large matrix products."""
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy_s = _best_s(lambda: target.copy_(source), device)

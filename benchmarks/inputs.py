@@ -12,8 +12,6 @@ TILE = 8  # pixels; pictures are coloured squares of this size
 
 
 class Inputs:
-    """Reproducible audio and pictures."""
-
     def __init__(self, picture_size: tuple[int, int] | None, seed: int) -> None:
         """Start a sequence; `picture_size` is width and height, None for audio only."""
         self.picture_size = picture_size
@@ -28,7 +26,6 @@ class Inputs:
         return (NOISE_LEVEL * self._random.standard_normal(n_samples)).astype(np.float32)
 
     def pictures(self) -> tuple[Image.Image, ...]:
-        """Return one picture, or none for audio only."""
         if self.picture_size is None:
             return ()
         width, height = self.picture_size

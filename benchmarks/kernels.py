@@ -65,7 +65,6 @@ class Product:
 
 
 def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
-    """Return the products of a layer by name, and that of the head."""
     width, inner = shape.hidden_size, shape.intermediate_size
     heads, kv_heads, d = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
     return {

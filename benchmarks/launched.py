@@ -40,18 +40,14 @@ MARK = "LAUNCHED_IN"  # environment variable that identifies the system's proces
 Json = dict[str, Any]
 
 
-class NotReachedError(RuntimeError):
-    """A condition did not become true in time."""
-
-
 def wait_until(
     what: str, is_true: Callable[[], object], limit_s: float, poll_s: float = POLL_S
 ) -> float:
-    """Poll until `is_true`, and return the seconds; NotReachedError with `what` if not in time."""
+    """Poll until `is_true`, and return the seconds; TimeoutError with `what` if not in time."""
     began_s = time.monotonic()
     while not is_true():
         if time.monotonic() - began_s > limit_s:
-            raise NotReachedError(f"not reached in {limit_s:g} s: {what}")
+            raise TimeoutError(f"not reached in {limit_s:g} s: {what}")
         time.sleep(poll_s)
     return time.monotonic() - began_s
 
@@ -121,7 +117,6 @@ class LaunchedSystem:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Stop; kill processes that do not end."""
         try:
             self.stop()
         finally:
@@ -130,7 +125,7 @@ class LaunchedSystem:
     # --- start and stop ---
 
     def start(self) -> None:
-        """Start, and wait until it is ready; NotReachedError if it is not in time, or has ended."""
+        """Start, and wait until ready; TimeoutError if it is late, RuntimeError if it has ended."""
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
         variables = {MARK: self._mark}
@@ -153,7 +148,7 @@ class LaunchedSystem:
             self.plan.start_limit_s,
         )
         if process.poll() is not None:
-            raise NotReachedError(f"the launcher ended:\n{self.printed}")
+            raise RuntimeError(f"the launcher ended:\n{self.printed}")
 
     def stop(self) -> int:
         """Stop as Ctrl-C does; return the launcher's exit code."""
@@ -223,7 +218,6 @@ class LaunchedSystem:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue is empty and every worker idle, as all programs report."""
         try:
             status = self.get("/status")
             is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]
@@ -235,7 +229,7 @@ class LaunchedSystem:
         return all(health["worker_status"] == "idle" for health in healths)
 
     def wait_until_idle(self, limit_s: float) -> None:
-        """Wait until the queue is empty and every worker idle; NotReachedError if not in time."""
+        """Wait until the queue is empty and every worker idle; TimeoutError if not in time."""
         wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s, ASK_S)
 
 

@@ -15,7 +15,6 @@ from MiniCPMO45.engine.session import Session
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

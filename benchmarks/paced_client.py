@@ -133,7 +133,6 @@ async def leave(socket: ClientConnection) -> None:
 
 
 async def run_session(url: str, script: Script) -> Session:
-    """Run one paced session and return its measurements."""
     session = Session()
     try:
         async with prepared(url, session, script.patience_s) as socket:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import tempfile
 import time
-import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from benchmarks.summary import (
     write_json,
 )
 from config import PROJECT_ROOT
+from core.audio import write_wav
 
 PAGE = "/audio_duplex"
 SETTINGS_KEY = "audio_duplex_settings"
@@ -105,16 +105,6 @@ class Reports:
         ]
 
 
-def write_hiss(path: Path) -> Path:
-    samples = np.random.default_rng(0).standard_normal(HISS_S * MICROPHONE_RATE_HZ) * HISS_LEVEL
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(MICROPHONE_RATE_HZ)
-        file.writeframes((samples * np.iinfo(np.int16).max).astype("<i2").tobytes())
-    return path
-
-
 def plan() -> Plan:
     """Return the plan of the system: one worker that answers at once, without a window."""
     config: dict[str, dict[str, Any]] = {  # Any: a configuration file is JSON
@@ -132,11 +122,6 @@ def find_chromium() -> str:
     if done.returncode:
         raise typer.BadParameter(done.stderr.strip())
     return done.stdout.strip()
-
-
-def relay_command(port: int, target_port: int, jitter_ms: float) -> list[str]:
-    jitter_s = jitter_ms / MS_PER_S
-    return ["-m", "benchmarks.tcp_relay", str(port), str(target_port), str(jitter_s)]
 
 
 def measure_memory(session: CDPSession, minute: float, gaps: int) -> PageMemory:
@@ -229,13 +214,16 @@ def main(
 ) -> None:
     """Run a long conversation in a browser; exits with 1 if a condition is not met."""
     chromium, reports, port = find_chromium(), Reports(), free_ports(1)
+    relay = ["-m", "benchmarks.tcp_relay", str(port)]
     with (
         tempfile.TemporaryDirectory() as folder,
         LaunchedSystem(Path(folder), plan()) as system,
-        running("the relay", relay_command(port, system.port, jitter_ms), port),
+        running("the relay", [*relay, str(system.port), str(jitter_ms / MS_PER_S)], port),
         sync_playwright() as playwright,
     ):
-        hiss = write_hiss(Path(folder) / "hiss.wav")
+        hiss, generator = Path(folder) / "hiss.wav", np.random.default_rng(0)
+        samples = generator.standard_normal(HISS_S * MICROPHONE_RATE_HZ, np.float32) * HISS_LEVEL
+        write_wav(hiss, samples, MICROPHONE_RATE_HZ)
         browser = playwright.chromium.launch(
             executable_path=chromium,
             chromium_sandbox=os.getuid() != 0,
@@ -250,13 +238,13 @@ def main(
         page = browser.new_context(bypass_csp=True, reduced_motion="reduce").new_page()
         page.on("websocket", lambda socket: socket.on("framesent", reports))
         begin(page, f"http://{HOST}:{port}")
-        samples, meter, settled_s = converse(page, minutes, reports)
+        memory, meter, settled_s = converse(page, minutes, reports)
         browser.close()
-    verdicts = verdicts_of(samples, meter, reports, settled_s, minutes)
+    verdicts = verdicts_of(memory, meter, reports, settled_s, minutes)
     print_verdicts(verdicts)
     host = processes.describe_host("playwright", "websockets", "uvicorn")
     record = {"minutes": minutes, "jitter_ms": jitter_ms, "machine": host}
-    record |= {"memory": samples, "meter": meter, "reports": reports.received}
+    record |= {"memory": memory, "meter": meter, "reports": reports.received}
     write_json(json_path, {**record, "verdicts": verdicts})
     exit_unless_met(verdicts)
 

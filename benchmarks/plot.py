@@ -25,7 +25,6 @@ Record = dict[str, Any]
 
 
 def draw(record: Record) -> Figure:
-    """Return the figure of one measurement, the JSON output of `benchmarks.duplex`."""
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_stages(left, record["scenarios"])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 PROC = Path("/proc")
 PARENT = re.compile(r"^PPid:\s+(\d+)", re.MULTILINE)
+MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ (?P<inode>\d+)")
+SIZE = re.compile(r"^(?P<kind>Rss|Anonymous):\s+(?P<kb>\d+) kB")
+KB_PER_MB = 1024
 NS_PER_S = 1e9
 LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
 
@@ -18,6 +21,27 @@ LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
 def resident_bytes(pid: int) -> int:
     pages = int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_mb(pids: Sequence[int]) -> float:
+    """Return the resident memory of processes together; pages of a file count once.
+
+    That is the sum of their PSS where no other program maps the same files.
+    """
+    anonymous_kb = 0
+    files_kb: dict[tuple[str, str], int] = {}  # by inode and offset
+    for pid in pids:
+        place, resident_kb = ("", ""), 0
+        for line in (PROC / str(pid) / "smaps").read_text().splitlines():
+            if mapping := MAPPING.match(line):
+                place = mapping["inode"], mapping["offset"]
+            elif (size := SIZE.match(line)) and size["kind"] == "Rss":
+                resident_kb = int(size["kb"])
+            elif size:
+                anonymous_kb += int(size["kb"])
+                file_kb = resident_kb - int(size["kb"])
+                files_kb[place] = max(files_kb.get(place, 0), file_kb)
+    return (anonymous_kb + sum(files_kb.values())) / KB_PER_MB
 
 
 def cpu_s(pid: int) -> float:

@@ -23,7 +23,7 @@ from cryptography.x509 import DNSName
 from websockets.asyncio.client import ClientConnection
 
 from benchmarks import processes
-from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
+from benchmarks.launched import HOST, free_ports, wait_until
 from benchmarks.paced_client import prepared
 from benchmarks.summary import (
     MS_PER_S,
@@ -91,10 +91,7 @@ class Measured:
         ]
         more_ms = self.cpu_ms[GATEWAY_TLS] - self.cpu_ms[TCP_RELAY]
         text = f"{more_ms:.3f} ms a unit more than the TCP relay, at most {MAX_TLS_CPU_MS:g} ms"
-        return [
-            *verdicts,
-            Verdict("CPU with TLS to the worker", more_ms <= MAX_TLS_CPU_MS, text),
-        ]
+        return [*verdicts, Verdict("CPU with TLS to the worker", more_ms <= MAX_TLS_CPU_MS, text)]
 
     def record(self) -> dict[str, object]:
         return {
@@ -118,7 +115,7 @@ def running(name: str, command: Sequence[str], port: int, **variables: str) -> I
             UP_LIMIT_S,
         )
         if process.poll() is not None:
-            raise NotReachedError(f"{name} ended with {process.returncode}")
+            raise RuntimeError(f"{name} ended with {process.returncode}")
         yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
@@ -143,7 +140,6 @@ def gateway_command(folder: Path, ports: Ports, *, worker_tls: bool = False) -> 
 
 
 async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
-    """Send a unit and return the round-trip time, s."""
     began_s = time.perf_counter()
     await socket.send(chunk)
     await socket.recv(decode=False)

@@ -15,7 +15,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from benchmarks.launched import HOST, NotReachedError
+from benchmarks.launched import HOST
 from benchmarks.paced_client import prepared
 from benchmarks.relay import Ports, gateway_command, running
 from benchmarks.stand_in_worker import HEALTH
@@ -82,7 +82,7 @@ async def kill_once(folder: Path, ports: Ports, waiting: int, new: int) -> tuple
             clients += [asyncio.create_task(wait_in_queue(client)) for _ in range(waiting)]
             before = await queue.until(waiting)
             if len(before) < waiting:
-                raise NotReachedError(f"{len(before)} of {waiting} wait")
+                raise TimeoutError(f"{len(before)} of {waiting} wait")
             os.kill(pid, signal.SIGKILL)
         with running("the next gateway", command, ports.gateway):
             clients += [asyncio.create_task(wait_in_queue(client)) for _ in range(new)]

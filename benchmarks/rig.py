@@ -55,8 +55,6 @@ class RigOptions:
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """A model ready for conversations."""
-
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
     executor: Executor

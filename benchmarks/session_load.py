@@ -16,14 +16,7 @@ import numpy as np
 
 from benchmarks.inputs import Inputs
 from benchmarks.launched import LaunchedSystem
-from benchmarks.paced_client import (
-    PLACE_LIMIT_S,
-    STAGES,
-    UNIT_S,
-    Script,
-    Session,
-    run_session,
-)
+from benchmarks.paced_client import PLACE_LIMIT_S, STAGES, UNIT_S, Script, Session, run_session
 from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table
 from core.audio import encode_wire_audio
 
@@ -152,7 +145,7 @@ def scripts(load: Load) -> list[Script]:
 
 
 def run_load(system: LaunchedSystem, load: Load) -> LoadResult:
-    """Run one load and wait until the system is idle; NotReachedError if it stays busy."""
+    """Run one load and wait until the system is idle; TimeoutError if it stays busy."""
     before, usage = system.resident_bytes(), Usage()
     sessions = asyncio.run(_run_sessions(system, load, usage))
     system.wait_until_idle(IDLE_LIMIT_S)

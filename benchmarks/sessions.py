@@ -15,13 +15,7 @@ from benchmarks import processes
 from benchmarks.launched import Device, LaunchedSystem, Plan
 from benchmarks.paced_client import PLACE_LIMIT_S, visit
 from benchmarks.session_load import IDLE_LIMIT_S, Load, noise_chunk, print_memory, run_load
-from benchmarks.summary import (
-    BYTES_PER_MIB,
-    Verdict,
-    exit_unless_met,
-    print_verdicts,
-    write_json,
-)
+from benchmarks.summary import BYTES_PER_MIB, Verdict, exit_unless_met, print_verdicts, write_json
 from core.schemas.limits import SLOTS_MAX
 
 MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # growth of an allocator that is not a leak
@@ -79,7 +73,6 @@ def plan_of(options: Options) -> Plan:
 
 
 def measure_loads(system: LaunchedSystem, options: Options) -> dict[str, Any]:
-    """Run the loads and print their measurements; return all of them."""
     results = []
     for load in options.loads:
         results.append(run_load(system, load))
@@ -122,7 +115,6 @@ def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
 
 
 def measure_churn(system: LaunchedSystem, options: Options) -> dict[str, Any]:
-    """Run a churn and print its measurements; return all of them."""
     samples = asyncio.run(one_after_another(system, options))
     share = options.churn // len(samples)
     print_memory({f"{(i + 1) * share}": sample for i, sample in enumerate(samples)})
@@ -136,8 +128,7 @@ def main(
     units: Annotated[int, typer.Option(min=1, help="Of each session.")] = 30,
     pictures: Annotated[bool, typer.Option(help="Send one with each unit.")] = False,
     load: Annotated[
-        list[str] | None,
-        typer.Option(help="audio:64:60 or omni:64:60 instead; may be repeated."),
+        list[str] | None, typer.Option(help="audio:64:60 or omni:64:60 instead; may be repeated.")
     ] = None,
     patience: Annotated[float, typer.Option(help="Longest wait for a place, s.")] = PLACE_LIMIT_S,
     churn: Annotated[int, typer.Option(min=0, help="Sessions opened and closed instead.")] = 0,

@@ -185,7 +185,6 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
 
 
 def exit_unless_met(verdicts: Sequence[Verdict]) -> None:
-    """Exit with 1 if a condition is not met."""
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(EXIT_FAILED)
 
@@ -197,7 +196,6 @@ def write_json(path: Path | None, record: Mapping[str, object]) -> None:
 
 
 def stage_table(scenario: ScenarioResult) -> str:
-    """Return a text table of milliseconds per stage for each kind of unit."""
     tables = []
     for kind, stages in stage_spreads(scenario.units).items():
         rows = []

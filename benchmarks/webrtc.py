@@ -253,9 +253,7 @@ async def measure(seconds: float) -> dict[str, Found]:
     return found
 
 
-def main(
-    seconds: Annotated[float, typer.Option(help="Length of each call, s.")] = 20,
-) -> None:
+def main(seconds: Annotated[float, typer.Option(help="Length of each call, s.")] = 20) -> None:
     rows = []
     for name, found in asyncio.run(measure(seconds)).items():
         delay = f"{statistics.median(found.delays_ms):.0f}" if found.delays_ms else "-"

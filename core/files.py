@@ -31,7 +31,7 @@ def atomic_write(
     path.parent.mkdir(exist_ok=True)
     with (
         replacing(path, is_durable=is_durable) as unfinished,
-        _opened(unfinished, os.O_WRONLY | SAFE_FLAGS) as descriptor,
+        opened(unfinished, os.O_WRONLY | SAFE_FLAGS) as descriptor,
     ):
         if mode != FILE_MODE:
             os.fchmod(descriptor, mode)
@@ -50,14 +50,14 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     try:
         yield Path(unfinished)
         if is_durable:
-            with _opened(unfinished, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+            with opened(unfinished, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
                 os.fsync(descriptor)
         os.replace(unfinished, path)
     finally:  # after a success there is nothing to remove
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
     if is_durable:
-        with _opened(path.parent, os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
+        with opened(path.parent, os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
             os.fsync(descriptor)
 
 
@@ -68,14 +68,14 @@ def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
     Raises `BlockingIOError` if another process holds the lock, and this one does not wait.
     """
     flags = os.O_CLOEXEC if path.is_dir() else os.O_RDWR | os.O_CREAT | SAFE_FLAGS
-    with _opened(path, flags) as descriptor:
+    with opened(path, flags) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         yield
 
 
 def append(path: Path, content: bytes) -> None:
     """Append to a file, created if missing; an OSError may leave part of the content written."""
-    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS) as descriptor:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS) as descriptor:
         write_all(descriptor, content)
 
 
@@ -88,7 +88,8 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path | str, flags: int) -> Iterator[int]:
+def opened(path: Path | str, flags: int) -> Iterator[int]:
+    """Open a descriptor for the block; a new file is private."""
     descriptor = os.open(path, flags, FILE_MODE)
     try:
         yield descriptor

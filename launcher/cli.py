@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,10 +17,10 @@ from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
 from launcher.machine import cpu_count
-from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
 from launcher.scaling import Bounds
+from launcher.supervisor import Pace
 from launcher.system import EXIT_FAILED, System, show_admin_link
 
 EXIT_USAGE = 2
@@ -54,8 +54,7 @@ Doors = Annotated[
     ),
 ]
 Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, or host:port."),
+    str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, or host:port.")
 ]
 Now = Annotated[
     bool, typer.Option("--now", help="With --ray and --stop: end running sessions at once.")
@@ -76,6 +75,15 @@ def create_app(setup: Setup) -> typer.Typer:
     )
     app.command()(start_command(setup))
     return app
+
+
+def read_settings(config: Path | None, overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the configuration, or end the program with what is wrong with it."""
+    try:
+        return load_settings(config, overrides)
+    except SettingsError as error:
+        typer.echo(f"Invalid configuration:\n{error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
 
 
 def start_command(setup: Setup) -> Callable[..., None]:
@@ -99,11 +107,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
     ) -> None:
         """Start the gateway and its workers, supervise them, and stop them on Ctrl-C."""
         service = {"gateway_port": port, "https": https, "doors": doors}
-        try:
-            settings = load_settings(config, {f"service.{key}": service[key] for key in service})
-        except SettingsError as error:
-            typer.echo(f"Invalid configuration:\n{error}", err=True)
-            raise typer.Exit(EXIT_USAGE) from None
+        settings = read_settings(config, {f"service.{key}": service[key] for key in service})
         options = Options(config.resolve() if config else None, workers, backend)
         action: Action = "status" if status else "stop" if stop else "detach" if detach else "run"
         limit_s = settings.service.drain_timeout_s + setup.pace.end_margin_s

@@ -10,15 +10,14 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from config import PROJECT_ROOT, Settings, SettingsError, load_settings
+from config import PROJECT_ROOT, Settings
 from launcher import doctor
-from launcher.cli import EXIT_USAGE, Setup, start_command
+from launcher.cli import EXIT_USAGE, Setup, read_settings, start_command
 from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import cpu_count, find_gpus
-from launcher.pace import Pace
 from launcher.plan import COMMAND, Options, Planner, Programs
-from launcher.supervisor import StartError
+from launcher.supervisor import Pace, StartError
 from launcher.system import EXIT_FAILED
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
 from settings.embedded import CASCADE_FOLDER
@@ -48,14 +47,14 @@ def talk(context: typer.Context) -> None:
     given = ["--audio", sound or str(HELLO), "--mode", "duplex", "--out", "reply.wav"]
     if not {"--checkpoint", "--help"} & {flag.partition("=")[0] for flag in flags}:
         checkpoint = os.environ.get("CHECKPOINT")
-        given += ["--checkpoint", checkpoint or str(_embedded(_settings(None)))]
+        given += ["--checkpoint", checkpoint or str(_embedded(read_settings(None)))]
     _become("core.talk", [*given, *flags])  # later flags override earlier ones
 
 
 @app.command("doctor")
 def examine(config: ConfigFile = None) -> None:
     """Report what this machine can run, what is missing, and how to fix it."""
-    findings = doctor.examine(_planner(_settings(config)), find_gpus(os.environ))
+    findings = doctor.examine(_planner(read_settings(config)), find_gpus(os.environ))
     doctor.show(findings)
     raise typer.Exit(EXIT_FAILED if doctor.has_errors(findings) else 0)
 
@@ -81,7 +80,7 @@ def download(
     what: Annotated[str, typer.Argument(help="Hub id, `nano`, or `cascade`.")] = HUGGINGFACE_ID,
 ) -> None:
     """Download a checkpoint before the first start."""
-    settings = _settings(None)
+    settings = read_settings(None)
     if what == "cascade":
         _become("core.cascade.assets", [str(settings.service.data_dir / CASCADE_FOLDER)])
     if what == "nano":
@@ -100,14 +99,6 @@ def _first_word(context: typer.Context) -> tuple[str, list[str]]:
     if context.args and not context.args[0].startswith("-"):
         return context.args[0], context.args[1:]
     return "", context.args
-
-
-def _settings(config: Path | None) -> Settings:
-    try:
-        return load_settings(config)
-    except SettingsError as error:
-        typer.echo(f"Invalid configuration:\n{error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from None
 
 
 def _planner(settings: Settings) -> Planner:

@@ -30,31 +30,16 @@ class ClusterError(Exception):
 
 
 class Engine(Protocol):
-    """Runs posts on machines. The synchronous methods may block."""
+    """Runs posts on machines, see `RayEngine`; the synchronous methods may block."""
 
-    def names(self) -> Collection[str]:
-        """Return the existing posts, placed on a machine or not."""
-
-    def create(self, name: str, cluster: Cluster) -> None:
-        """Create a post on any machine with free resources, unless one of this name exists."""
-
-    def kill(self, name: str) -> None:
-        """Kill a post and its program permanently."""
-
-    def draining_nodes(self) -> Collection[str]:
-        """Return the machines that will be removed."""
-
-    def request(self, seats: int) -> None:
-        """Request machines for this number of seats."""
-
-    async def status(self, name: str) -> PostStatus:
-        """Return a post's status, once it has been placed on a machine."""
-
-    async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
-        """See `Post.list_workers`."""
-
-    async def stop(self, name: str) -> None:
-        """Stop a post's program after its sessions have ended."""
+    def names(self) -> Collection[str]: ...
+    def create(self, name: str, cluster: Cluster) -> None: ...
+    def kill(self, name: str) -> None: ...
+    def draining_nodes(self) -> Collection[str]: ...
+    def request(self, seats: int) -> None: ...
+    async def status(self, name: str) -> PostStatus: ...
+    async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None: ...
+    async def stop(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from pathlib import Path
 from config import HOME, PROJECT_ROOT
 from core.sums import SUMS_FILE
 from launcher.display import Display
-from launcher.pace import Pace
 from launcher.plan import Planner
 from launcher.processes import BYTES_PER_MB, Child, until
-from launcher.supervisor import StartError
+from launcher.supervisor import Pace, StartError
 from settings.embedded import (
     CASCADE_FOLDER,
     CONFIG_FILE,

@@ -1,16 +1,20 @@
-"""Resources of the machine: GPUs, as listed by nvidia-smi, CPUs, and free ports."""
+"""Resources of the machine: GPUs, as listed by nvidia-smi, CPUs, free ports, certificates."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from gateway_modules.web.certificates import Certificate, ensure_certificate
 from launcher.processes import bound_command
+from settings.sections import ServiceSettings
 
 QUERY_LIMIT_S = 20
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
@@ -100,3 +104,35 @@ def check_port(host: str, port: int) -> None:
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
             raise PortError(f"port {port} of {host} {reason}") from error
+
+
+@dataclass(frozen=True)
+class GatewayTls:
+    """Files of the gateway's certificate; `made` if it is a generated one."""
+
+    certfile: Path
+    keyfile: Path
+    made: Certificate | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context that verifies the gateway.
+
+        A generated certificate names this machine; a configured one may name public hosts only, so
+        it is not verified.
+        """
+        if self.made is not None:
+            return ssl.create_default_context(cafile=str(self.certfile))
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
+    """Return the certificate, generated if none is configured, or None for HTTP; or an OSError."""
+    if not service.https:
+        return None
+    if service.ssl_certfile is not None and service.ssl_keyfile is not None:
+        return GatewayTls(service.ssl_certfile, service.ssl_keyfile)
+    made = ensure_certificate(service.data_dir / "certs")
+    return GatewayTls(made.certfile, made.keyfile, made)

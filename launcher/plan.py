@@ -16,8 +16,7 @@ from config import IS_INSTALLED, PROJECT_ROOT, Settings
 from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
-from launcher.gateway_tls import GatewayTls
-from launcher.machine import ORDER, VISIBLE, Gpu
+from launcher.machine import ORDER, VISIBLE, GatewayTls, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName

@@ -21,13 +21,11 @@ import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
 from launcher.display import Display
-from launcher.gateway_tls import gateway_tls
-from launcher.machine import cpu_count, find_gpus
-from launcher.pace import Pace
+from launcher.machine import cpu_count, find_gpus, gateway_tls
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
 from launcher.scaling import FRONT, PostStatus
-from launcher.supervisor import Supervisor
+from launcher.supervisor import Pace, Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
 from settings.workers import WorkerPlace
 

@@ -69,7 +69,7 @@ class RayEngine(Engine):
     """Runs posts as detached actors, which outlive their creator."""
 
     def names(self) -> list[str]:
-        """Return the existing posts, including actors that Ray is restarting."""
+        """Return the existing posts, placed on a machine or not, or being restarted."""
         found = [
             str(actor["name"])
             for actor in list_named_actors(all_namespaces=True)
@@ -78,7 +78,7 @@ class RayEngine(Engine):
         return [name for name in found if name == FRONT or name.startswith(SEAT)]
 
     def create(self, name: str, cluster: Cluster) -> None:
-        """Create an actor with a GPU, or for the front on a machine that may run it."""
+        """Create a post with a GPU, or the front on a machine that may run it, unless it exists."""
         kind, needs = RaySeat, dict[str, Any](num_gpus=1)  # Any: Ray's type
         if name == FRONT:
             kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
@@ -94,9 +94,11 @@ class RayEngine(Engine):
         return list(ray._private.state.state.get_draining_nodes())
 
     def request(self, seats: int) -> None:
+        """Request machines for this number of seats."""
         request_resources(bundles=[{"GPU": 1}] * seats)
 
     async def status(self, name: str) -> PostStatus:
+        """Return a post's status, once it has been placed on a machine."""
         answer: PostStatus = await _actor(name).status.remote()
         return answer
 

@@ -84,11 +84,7 @@ class Scaling:
         return min(max(self.bounds.least, need), self.bounds.most)
 
     def decide(
-        self,
-        seats: Sequence[PostStatus],
-        waiting: int,
-        now_s: float,
-        leaving: Collection[str] = (),
+        self, seats: Sequence[PostStatus], waiting: int, now_s: float, leaving: Collection[str] = ()
     ) -> Decision:
         """Return the actions for now; unplaced seats count, `leaving` machines will be removed."""
         want = self.wanted(seats, waiting)

@@ -11,13 +11,11 @@ from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.gateway_tls import gateway_tls
-from launcher.machine import PortError, check_port, find_gpus
-from launcher.pace import Pace
+from launcher.machine import PortError, check_port, find_gpus, gateway_tls
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
-from launcher.supervisor import StartError, Supervisor
+from launcher.supervisor import Pace, StartError, Supervisor
 from settings.workers import EVERY_ADDRESS, local_address
 
 EXIT_FAILED = 1

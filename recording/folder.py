@@ -14,14 +14,13 @@ import hmac
 import os
 import shutil
 import struct
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, atomic_write, write_all
+from core.files import SAFE_FLAGS, atomic_write, opened, replacing, write_all
 from core.schemas.common import MS_PER_S
 from recording import names
 from recording.records import Meta, Recording
@@ -30,7 +29,7 @@ GIGABYTE: Final = 10**9
 JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
 ADDED_FILES: Final = (
     *(names.META_FILE, names.OWNER_FILE, names.COMMENT_FILE),
-    *(names.UPLOAD_STEM, names.UPLOAD_PART_FILE, names.SEALED_FILE),
+    *(names.UPLOAD_STEM, f".{names.UPLOAD_STEM}", names.SEALED_FILE),
 )
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
@@ -101,23 +100,17 @@ def _hash(secret: str) -> bytes:
 
 class RecordingLock:
     def __init__(self, folder: Path) -> None:
-        self._path = folder / names.LOCK_FILE
-        self._descriptor, unfinished = tempfile.mkstemp(
-            UNFINISHED_SUFFIX, f".{names.LOCK_FILE}.", folder
-        )
-        try:
+        self._folder = folder
+        with contextlib.ExitStack() as failed:
             # Renamed only when held, so it is never visible unlocked.
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            os.replace(unfinished, self._path)
-        except OSError:
-            os.close(self._descriptor)
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
-            raise
+            with replacing(folder / names.LOCK_FILE) as unfinished:
+                self._file = failed.enter_context(unfinished.open("rb"))
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+            failed.pop_all()
 
     def release(self) -> None:
-        remove_lock(self._path.parent)
-        os.close(self._descriptor)
+        remove_lock(self._folder)
+        self._file.close()
 
 
 def remove_lock(folder: Path) -> None:
@@ -128,18 +121,13 @@ def remove_lock(folder: Path) -> None:
 def is_live(folder: Path) -> bool:
     """Whether a process still writes a recording; a lock that cannot be checked counts as held."""
     try:
-        descriptor = os.open(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
+        with opened(folder / names.LOCK_FILE, os.O_RDONLY | SAFE_FLAGS) as descriptor:
+            # Shared, so that concurrent checks do not mistake each other for the writer.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    try:
-        # Shared, so that concurrent checks do not mistake each other for the writer.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
     return False
 
 
@@ -153,19 +141,17 @@ def check_room(folder: Path, min_free_gb: float) -> None:
         raise LowDiskError(errno.ENOSPC, f"less than {min_free_gb:g} GB are free")
 
 
-def append_sound(path: Path, header: bytes, samples: bytes) -> None:
-    """Append PCM to a WAV file, always readable; `header` is the file's including `samples`."""
+def append_sound(path: Path, rate_hz: int, samples: bytes) -> None:
+    """Append PCM to a mono WAV file, which is always readable."""
     path.parent.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
-    try:
-        # The header comes last: until then the file has its old length.
+    with opened(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS) as descriptor:
         if os.lseek(descriptor, 0, os.SEEK_END) == 0:
-            write_all(descriptor, header)
+            write_all(descriptor, wav_header(rate_hz, 1, 0))
         write_all(descriptor, samples)
+        # The header comes last: until then the file has its old length.
+        data_bytes = os.lseek(descriptor, 0, os.SEEK_CUR) - WAV_HEADER_BYTES
         os.lseek(descriptor, 0, os.SEEK_SET)
-        write_all(descriptor, header)
-    finally:
-        os.close(descriptor)
+        write_all(descriptor, wav_header(rate_hz, 1, data_bytes))
 
 
 def folder_size_bytes(folder: Path) -> int:
@@ -175,6 +161,15 @@ def folder_size_bytes(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(root, name)).st_size
     return total
+
+
+def names_in(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the recorder's files, owner's hash included, and of added files."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    found = [path.relative_to(folder).as_posix() for path in paths]
+    found = [name for name in found if name == names.OWNER_FILE or not names.is_hidden(name)]
+    added = [name for name in found if names.is_added(name)]
+    return [name for name in found if name not in added], added
 
 
 def newest_change_s(folder: Path) -> float:
@@ -251,12 +246,10 @@ def readable_wav(path: Path) -> WavShape | None:
     try:
         with path.open("rb") as file:
             head = file.read(WAV_HEADER_BYTES)
-        size_bytes = path.stat().st_size
-    except FileNotFoundError:
+            size_bytes = file.seek(0, os.SEEK_END)
+        fields = WAV_HEADER.unpack(head)
+    except (FileNotFoundError, struct.error):
         return None
-    if len(head) < WAV_HEADER_BYTES:
-        return None
-    fields = WAV_HEADER.unpack(head)
     channels, rate_hz, claimed_bytes = fields[6], fields[7], fields[-1]
     if not 1 <= channels <= MAX_CHANNELS or rate_hz == 0:
         return None
@@ -267,12 +260,9 @@ def readable_wav(path: Path) -> WavShape | None:
         return None
     data_bytes = samples * channels * PCM16_BYTES
     if claimed_bytes != data_bytes or size_bytes != WAV_HEADER_BYTES + data_bytes:
-        descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
-        try:
+        with opened(path, os.O_WRONLY | SAFE_FLAGS) as descriptor:
             os.ftruncate(descriptor, WAV_HEADER_BYTES + data_bytes)
             write_all(descriptor, wav_header(rate_hz, channels, data_bytes))
-        finally:
-            os.close(descriptor)
     return WavShape(rate_hz, channels, samples)
 
 
@@ -306,23 +296,17 @@ def is_whole_picture(path: Path) -> bool:
 
 def is_whole_mp4(path: Path) -> bool:
     """Whether an MP4 file's boxes are complete, by their sizes."""
-    try:
-        with path.open("rb") as file:
-            size_bytes = file.seek(0, 2)
-            position, kinds = 0, set()
-            while position < size_bytes:
-                file.seek(position)
-                head = file.read(BOX_HEAD.size)
-                if len(head) < BOX_HEAD.size:
-                    return False
-                box_bytes, kind = BOX_HEAD.unpack(head)
-                if box_bytes == 1:  # the size follows, in 64 bits
-                    long_size = file.read(LONG_BOX.size)
-                    box_bytes = LONG_BOX.unpack(long_size)[0] if len(long_size) == 8 else 0
-                if box_bytes < BOX_HEAD.size:
-                    return False
-                kinds.add(kind)
-                position += box_bytes
-    except FileNotFoundError:
-        return False
-    return position == size_bytes and {b"moov", b"mdat"} <= kinds
+    position, kinds = 0, set()
+    with contextlib.suppress(FileNotFoundError, struct.error), path.open("rb") as file:
+        size_bytes = file.seek(0, 2)
+        while position < size_bytes:
+            file.seek(position)
+            box_bytes, kind = BOX_HEAD.unpack(file.read(BOX_HEAD.size))
+            if box_bytes == 1:  # the size follows, in 64 bits
+                [box_bytes] = LONG_BOX.unpack(file.read(LONG_BOX.size))
+            if box_bytes < BOX_HEAD.size:
+                return False
+            kinds.add(kind)
+            position += box_bytes
+        return position == size_bytes and {b"moov", b"mdat"} <= kinds
+    return False

@@ -15,8 +15,8 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field
@@ -26,13 +26,7 @@ from core.files import locked
 from core.schemas.queue import RequestType
 from core.store import Store
 from recording import names
-from recording.folder import (
-    GIGABYTE,
-    is_live,
-    newest_change_s,
-    read_meta,
-    total_size_bytes,
-)
+from recording.folder import GIGABYTE, is_live, newest_change_s, read_meta, total_size_bytes
 from recording.records import Record, Status
 from recording.recovery import needs_recovery, recover_all, recover_session
 
@@ -81,23 +75,20 @@ class RecordingPage(Record):
     recordings: tuple[ListedRecording, ...] = Field(description="The requested page, in order.")
 
 
+# Of `Meta`.
 LISTED_FIELDS: Final = {"app_type", "title", "created_at", "duration_s", "status", "problem"}
-"""Of `Meta`."""
-
-KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, str]]](
-    {
-        Order.NEWEST: lambda one: (-one.created_at.timestamp(), one.id),
-        Order.OLDEST: lambda one: (one.created_at.timestamp(), one.id),
-        Order.LARGEST: lambda one: (-float(one.bytes), one.id),
-        Order.LONGEST: lambda one: (-(one.duration_s or 0.0), one.id),
-    }
-)
+KEYS: Final[dict[Order, Callable[[ListedRecording], float]]] = {
+    Order.NEWEST: lambda one: -one.created_at.timestamp(),
+    Order.OLDEST: lambda one: one.created_at.timestamp(),
+    Order.LARGEST: lambda one: -one.bytes,
+    Order.LONGEST: lambda one: -(one.duration_s or 0.0),
+}
 
 
 def page_of(
     everything: Iterable[ListedRecording], offset: int, limit: int, order: Order = Order.NEWEST
 ) -> RecordingPage:
-    found = sorted(everything, key=KEYS[order])
+    found = sorted(everything, key=lambda one: (KEYS[order](one), one.id))
     return RecordingPage(
         total=len(found),
         total_bytes=sum(one.bytes for one in found),
@@ -192,9 +183,9 @@ class _Cleanup:
 
     def examine(self, folder: Path) -> None:
         self.scanned += 1
-        if needs_recovery(folder) and not self.is_dry and self._attempt(folder, recover_session):
-            self.recovered += 1
-        if self._attempt(folder, self._list):
+        if needs_recovery(folder) and not self.is_dry:
+            self.recovered += self._attempt(folder.name, partial(recover_session, folder))
+        if self._attempt(folder.name, lambda: self.left.update({folder.name: list_folder(folder)})):
             one = self.left[folder.name]
             is_empty = one.status is None and not needs_recovery(folder)
             if is_empty and self.now - one.created_at >= ORPHAN_AGE:
@@ -239,27 +230,24 @@ class _Cleanup:
             if total_bytes > limit_bytes and self._delete(one, "capacity"):
                 total_bytes -= one.bytes
 
-    def _list(self, folder: Path) -> None:
-        self.left[folder.name] = list_folder(folder)
-
     def _delete(self, one: ListedRecording, reason: Reason) -> bool:
         if one.is_running:
             return False
-        if not self.is_dry and not self._attempt(Path(one.id), lambda _: self.delete_one(one.id)):
+        if not self.is_dry and not self._attempt(one.id, partial(self.delete_one, one.id)):
             return False
         del self.left[one.id]
         deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
         self.deleted.append(deleted)
         return True
 
-    def _attempt(self, folder: Path, act: Callable[[Path], object]) -> bool:
+    def _attempt(self, name: str, act: Callable[[], object]) -> bool:
         try:
-            act(folder)
+            act()
             return True
         except (OSError, OmniError) as error:
-            logger.warning("cleanup of %s: %s", folder.name, error)
+            logger.warning("cleanup of %s: %s", name, error)
             text = error.strerror if isinstance(error, OSError) else str(error)
-            self.errors.append(CleanupError(session_id=folder.name, message=text or repr(error)))
+            self.errors.append(CleanupError(session_id=name, message=text or repr(error)))
             return False
 
 
@@ -295,10 +283,7 @@ def cleanup_sessions(
         recovered = [] if dry_run else recover_all(data_dir)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
     run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
-    with (
-        locked(root) if root.is_dir() else nullcontext(),
-        closing(Store(Path(data_dir))) as state,
-    ):
+    with locked(root) if root.is_dir() else nullcontext(), closing(Store(Path(data_dir))) as state:
         for folder in names.recording_folders(data_dir):
             run.examine(folder)
         return run.finish(retention_days, max_storage_gb, state)

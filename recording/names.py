@@ -12,7 +12,6 @@ import string
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from core.errors import InvalidSessionIdError
@@ -34,26 +33,23 @@ OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording, without suffix
 SEALED_FILE: Final = ".sealed"  # holds the URL of the object store that has the recording
-UPLOAD_PART_FILE: Final = ".upload.part"  # an unfinished upload
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
 REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
 DELETING_PREFIX: Final = ".deleting-"  # of a folder that is being deleted
 
 # Source: docs/specification/service.md#1.5. Other files are served as `ANY_BYTES`.
-MEDIA_TYPES: Final = MappingProxyType(
-    {
-        ".wav": "audio/wav",
-        ".jpg": "image/jpeg",
-        ".jpeg": "image/jpeg",
-        ".png": "image/png",
-        ".webp": "image/webp",
-        ".webm": "video/webm",
-        ".mp4": "video/mp4",
-        ".mp3": "audio/mpeg",
-        ".vtt": "text/vtt",
-    }
-)
+MEDIA_TYPES: Final = {
+    ".wav": "audio/wav",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".webm": "video/webm",
+    ".mp4": "video/mp4",
+    ".mp3": "audio/mpeg",
+    ".vtt": "text/vtt",
+}
 ANY_BYTES: Final = "application/octet-stream"
 
 USER_AUDIO: Final = "user_audio"
@@ -111,7 +107,7 @@ def asset_path(folder: Path, relative: str) -> Path | None:
     None if it does not exist, is hidden, is absolute, contains "..", or passes a symlink.
     """
     parts = relative.split("/")
-    if "\0" in relative or "\\" in relative or any(not part or part[0] == "." for part in parts):
+    if "\0" in relative or "\\" in relative or is_hidden(relative) or not all(parts):
         return None
     try:
         root = folder.resolve()
@@ -119,6 +115,15 @@ def asset_path(folder: Path, relative: str) -> Path | None:
         return path if path.resolve() == path and path.is_file() else None
     except (OSError, RuntimeError):  # name too long, or a symlink loop
         return None
+
+
+def is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def is_added(name: str) -> bool:
+    """Whether clients may add a file to a recording later; it is not sealed."""
+    return name == COMMENT_FILE or name.startswith(f"{UPLOAD_STEM}.")
 
 
 def media_type(name: str) -> str:

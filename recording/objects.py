@@ -22,26 +22,23 @@ from core.errors import NotFoundError, SessionInUseError, WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import SNI
-from recording.bucket import (
-    BLOCK_BYTES,
-    DELETING_FILE,
-    Bucket,
-    BucketError,
-    Seal,
-    delete_sealed,
-    finish_deleting,
-    is_added,
-    is_hidden,
-    object_name,
-    read_seal,
-)
+from recording.bucket import BLOCK_BYTES, DELETING_FILE, Bucket, BucketError
 from recording.listing import (
+    LISTED_FIELDS,
     CleanupReport,
     ListedRecording,
     RecordingPage,
     cleanup_listed,
 )
-from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
+from recording.names import (
+    COMMENT_FILE,
+    RECORDING_ID_PATTERN,
+    UPLOAD_STEM,
+    check_recording_id,
+    is_added,
+    is_hidden,
+)
+from recording.records import Seal
 from recording.store import FilesListed, FolderStore, StoredFile
 
 logger: Final = logging.getLogger(__name__)
@@ -214,12 +211,7 @@ class ObjectStore:
     """The recordings of an object store, see `FolderStore`; seals are immutable and cached."""
 
     def __init__(
-        self,
-        bucket: Bucket,
-        running: RunningRecordings,
-        state: Store,
-        *,
-        is_direct: bool = False,
+        self, bucket: Bucket, running: RunningRecordings, state: Store, *, is_direct: bool = False
     ) -> None:
         """`state` caches the list; ValueError if `is_direct` and URLs cannot be signed."""
         self._bucket = bucket
@@ -229,7 +221,7 @@ class ObjectStore:
         self.media_origin = ""
         if is_direct:
             try:
-                url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
+                url = urlsplit(bucket.signed_url("any", "file"))
             except BucketError as error:
                 reason = f"recording.direct: URLs cannot be signed: {error.strerror}"
                 raise ValueError(reason) from error
@@ -248,7 +240,7 @@ class ObjectStore:
 
     def read(self, recording_id: str, name: str) -> bytes | None:
         if is_added(name) or self._seal(recording_id) is not None:
-            return self._bucket.read(object_name(recording_id, name))
+            return self._bucket.read(recording_id, name)
         return self._running.read(recording_id, name)
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
@@ -271,18 +263,16 @@ class ObjectStore:
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
         if content:
-            self._bucket.put(object_name(recording_id, name), content)
+            self._bucket.put(recording_id, name, content)
         else:
-            self._bucket.remove([object_name(recording_id, name)])
-        _update_list(self._state, [recording_id])
+            self._bucket.remove(recording_id, [name])
+        self._update_list([recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
-        self._bucket.put(object_name(recording_id, name), blocks)
-        self._bucket.remove(
-            [object_name(recording_id, other) for other in sorted(replaces - {name})]
-        )
-        _update_list(self._state, [recording_id])
+        self._bucket.put(recording_id, name, blocks)
+        self._bucket.remove(recording_id, sorted(replaces - {name}))
+        self._update_list([recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
         self._running.append_diagnostic(recording_id, line)
@@ -290,10 +280,10 @@ class ObjectStore:
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
-        _update_list(self._state, [recording_id])  # first: half deleted recordings are not listed
+        self._update_list([recording_id])  # first: half deleted recordings are not listed
         if is_sealed:
             try:
-                delete_sealed(self._bucket, recording_id)
+                self._bucket.delete(recording_id)
             finally:
                 self._read_seal.cache_clear()
 
@@ -319,11 +309,11 @@ class ObjectStore:
         for recording_id in self._ids():
             if recording_id in sealed:
                 continue
-            found = self._bucket.objects(object_name(recording_id))
+            found = self._bucket.files(recording_id)
             newest = max((one.changed_at for one in found.values()), default=None)
             is_old = oldest is not None and newest is not None and newest < oldest
             if DELETING_FILE in found or (is_old and self._running.find(recording_id) is None):
-                finish_deleting(self._bucket, recording_id)
+                self._bucket.finish_deleting(recording_id)
 
     def _seal(self, recording_id: str) -> Seal | None:
         with suppress(NotFoundError):
@@ -331,7 +321,7 @@ class ObjectStore:
         return None
 
     def _sealed_by(self, recording_id: str) -> Seal:
-        seal = read_seal(self._bucket, recording_id)
+        seal = self._bucket.seal(recording_id)
         if seal is None:
             raise NotFoundError()  # which is not cached: it may be sealed later
         return seal
@@ -344,21 +334,19 @@ class ObjectStore:
         ]
 
     def _added_files(self, recording_id: str) -> list[StoredFile]:
-        objects = self._bucket.objects(object_name(recording_id))
         return [
             self._stored(recording_id, name, one.size_bytes, one.mark)
-            for name, one in objects.items()
+            for name, one in self._bucket.files(recording_id).items()
             if is_added(name)
         ]
 
     def _stored(self, recording_id: str, name: str, size_bytes: int, mark: str) -> StoredFile:
-        blocks = partial(self._bucket.blocks, object_name(recording_id, name))
-        sign = partial(self._bucket.signed_url, object_name(recording_id, name))
+        blocks = partial(self._bucket.blocks, recording_id, name)
+        sign = partial(self._bucket.signed_url, recording_id, name)
         return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
 
     def _ids(self) -> list[str]:
-        names, _ = self._bucket.list_folder(SESSIONS_FOLDER)
-        return [name for name in names if RECORDING_ID_PATTERN.fullmatch(name)]
+        return list(filter(RECORDING_ID_PATTERN.fullmatch, self._bucket.list_folder()[0]))
 
     def _sealed(self) -> list[ListedRecording]:
         sql = "SELECT id, listed FROM recordings WHERE changed_ns = ?"
@@ -369,26 +357,30 @@ class ObjectStore:
         listed = {name: one for name, one in found.items() if one is not None}
         fresh = {name: one.to_json() for name, one in listed.items()}
         rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]
-        _update_list(self._state, before.keys() - listed.keys(), rows)
+        self._update_list(before.keys() - listed.keys(), rows)
         return list(listed.values())
 
     def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
         with suppress(ValidationError):
             return ListedRecording.model_validate_json(before.get(recording_id, ""))
-        seal = read_seal(self._bucket, recording_id)
+        seal = self._bucket.seal(recording_id)
         if seal is None:
             return None
-        return seal.listed(recording_id, self._bucket.list_folder(object_name(recording_id))[1])
+        _, names = self._bucket.list_folder(recording_id)
+        return ListedRecording(
+            id=recording_id,
+            bytes=sum(one.size_bytes for one in seal.files),
+            has_comment=COMMENT_FILE in names,
+            has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in names),
+            **seal.meta.model_dump(include=LISTED_FIELDS),
+        )
 
-
-def _update_list(
-    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
-) -> None:
-    """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
-    if gone or rows:
-        with suppress(OSError), store.transaction() as state:
-            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+    def _update_list(self, gone: Collection[str], rows: Sequence[tuple[object, ...]] = ()) -> None:
+        """Remove and add rows of the cached list: id, mark, JSON. Errors are ignored."""
+        if gone or rows:
+            with suppress(OSError), self._state.transaction() as state:
+                state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+                state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
 
 
 RecordingStore = FolderStore | ObjectStore

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -114,8 +114,7 @@ class RecorderThreads:
         self._merger_room = threading.BoundedSemaphore(MAX_REPLAYS)
 
     def next_writer(self) -> ThreadPoolExecutor:
-        with self._lock:
-            return next(self._turns)
+        return next(self._turns)  # atomic
 
     def take(self, size_bytes: int, *, is_vital: bool) -> bool:
         """Reserve bytes of the backlog for a job; False if it is full."""
@@ -161,20 +160,15 @@ def _submit_bounded(
 
 
 @dataclass(frozen=True)
-class Clock:
-    monotonic_s: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = partial(datetime.now, UTC)
-
-
-@dataclass(frozen=True)
 class RecorderOptions:
     threads: RecorderThreads
     # Called at most once, when the recording stops early, usually on a writing thread: use
     # `call_soon_threadsafe`.
     on_warning: Callable[[RecordingStoppedError], None] | None = None
-    clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0  # the recording stops when less of the disk is free, GB; 0: never
     owner_secret: str | None = None  # entitles to comment, replace and delete
+    monotonic_s: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 class SessionRecorder:
@@ -205,14 +199,14 @@ class SessionRecorder:
         kind = RequestType(app_type)  # of its older name DUPLEX, which may have pictures
         self._app_type = RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind
         self._options = options
-        self._started_s = options.clock.monotonic_s()
+        self._started_s = options.monotonic_s()
         self._problem: str | None = None  # why it is incomplete
         self._files_left_out = 0
         self._writer = options.threads.next_writer()
         self._stopped = threading.Lock()  # taken once, by what stops the recording
         self._lock: folder.RecordingLock | None = None  # once the folder exists
         self._ended: Future[records.Meta | None] | None = None
-        started = options.clock.now()
+        started = options.now()
         opening = partial(self._open, worker_id, started, dict(config_snapshot or {}))
         self._submit(opening, 0, is_vital=True)
 
@@ -221,7 +215,7 @@ class SessionRecorder:
         return self._ended is None and not self._stopped.locked()
 
     def elapsed_ms(self) -> float:
-        return MS_PER_S * (self._options.clock.monotonic_s() - self._started_s)
+        return MS_PER_S * (self._options.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
         """Write the user's audio of a chunk or turn, 16 kHz; `extra` numbers further pieces.
@@ -258,7 +252,7 @@ class SessionRecorder:
 
     def checkpoint(self) -> None:
         """Write a preliminary `recording.json` while the session continues."""
-        self._submit(lambda: write_checkpoint(self.folder), 0)
+        self._submit(partial(write_checkpoint, self.folder), 0)
 
     def note_end(self, end_reason: records.EndReason) -> records.EndLine:
         """Record a possible end of the session, valid unless another turn follows; return it."""
@@ -287,9 +281,8 @@ class SessionRecorder:
         """Hook for subclasses: write pending entries."""
 
     def _add_line(self, line: records.Line) -> None:
-        path = self.folder / names.TIMELINE_FILE
         encoded = records.encode_line(line)
-        write = partial(self._in_room, partial(append, path, encoded))
+        write = partial(append, self.folder / names.TIMELINE_FILE, encoded)
         if not self._submit(write, len(encoded), is_vital=True) and self._ended is None:
             self._stop(BACKLOG_TEXT)
 
@@ -311,7 +304,7 @@ class SessionRecorder:
         return self._save(name, write, len(content))
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
-        if self._submit(partial(self._in_room, write), size_bytes):
+        if self._submit(write, size_bytes):
             return name
         self._files_left_out += self.is_recording
         return None
@@ -319,7 +312,7 @@ class SessionRecorder:
     def _submit(self, work: Callable[[], None], size_bytes: int, *, is_vital: bool = False) -> bool:
         """Queue a job, which may raise OSError or one of our errors; False if it was refused."""
         is_taken = self.is_recording and self._options.threads.take(size_bytes, is_vital=is_vital)
-        return is_taken and self._queue(partial(self._attempt, work), size_bytes)
+        return is_taken and self._queue(partial(self._attempt, work, size_bytes), size_bytes)
 
     def _queue(self, work: Callable[[], None], size_bytes: int) -> bool:
         def check(job: Future[None]) -> None:
@@ -335,19 +328,19 @@ class SessionRecorder:
             return False
         return True
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None], size_bytes: int) -> None:
+        """Work unless the recording was stopped, or a write would fill the disk."""
         try:
             if not self._stopped.locked():
+                if size_bytes:
+                    folder.check_room(self.folder, self._options.min_free_gb)
                 work()
         except OSError as error:
-            self._on_disk_error(error)
+            is_low = isinstance(error, folder.LowDiskError)
+            if self._stop(LOW_DISK_TEXT if is_low else DISK_TEXT):
+                logger.warning("recording %s stopped: %s", self.session_id, error)
         except OmniError as error:
             logger.info("omitted from the recording: %s", error)
-
-    def _in_room(self, write: Callable[[], None]) -> None:
-        """Write unless the disk is nearly full; on a writing thread."""
-        folder.check_room(self.folder.parent, self._options.min_free_gb)
-        write()
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """Create the folder, which must not exist; on a writing thread."""
@@ -368,11 +361,6 @@ class SessionRecorder:
         meta = records.Meta(created_at=started, title=records.title_of(started), **known)
         folder.write_meta(self.folder, meta)
 
-    def _on_disk_error(self, error: OSError) -> None:
-        is_low = isinstance(error, folder.LowDiskError)
-        if self._stop(LOW_DISK_TEXT if is_low else DISK_TEXT):
-            logger.warning("recording %s stopped: %s", self.session_id, error)
-
     def _stop(self, problem: str) -> bool:
         """Drop what is not written yet, with one warning; any thread. False if stopped before."""
         is_first = self._stopped.acquire(blocking=False)
@@ -384,13 +372,13 @@ class SessionRecorder:
 
     def _ending(self, reason: records.EndReason) -> records.EndLine:
         duration_s = self.elapsed_ms() / MS_PER_S
-        ended_at = self._options.clock.now()
+        ended_at = self._options.now()
         return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 
     def _hand_over(self, line: records.EndLine) -> None:
         """Finalize the recording; on its writing thread, when all its files are written."""
         is_ours = self._lock is not None  # else the folder belongs to another recording
-        ending = self._options.threads.finalize(lambda: self._end(line)) if is_ours else None
+        ending = self._options.threads.finalize(partial(self._end, line)) if is_ours else None
         if ending is None:
             self._close(None)
         else:
@@ -406,7 +394,7 @@ class SessionRecorder:
         is_replayed = self._app_type not in NO_REPLAY
         replay = self._options.threads.replay(self.folder) if is_replayed else None
         if replay is None:
-            self._complete()
+            self._close(mark_ready(self.folder))
         else:
             replay.add_done_callback(self._complete)
 
@@ -415,8 +403,8 @@ class SessionRecorder:
             logger.warning("recording %s is left for recovery", self.session_id, exc_info=error)
             self._close(None)
 
-    def _complete(self, replay: Future[None] | None = None) -> None:
-        if replay is not None and not replay.cancelled() and (error := replay.exception()):
+    def _complete(self, replay: Future[None]) -> None:
+        if not replay.cancelled() and (error := replay.exception()):
             logger.error("recording %s has no replay", self.session_id, exc_info=error)
         try:
             meta = mark_ready(self.folder)

@@ -1,4 +1,4 @@
-"""Schemas of `meta.json`, `recording.json` and the timeline `events.jsonl`.
+"""Schemas of `meta.json`, `recording.json`, `seal.json` and the timeline `events.jsonl`.
 
 The timeline is append-only. `recording.json` is derived from it and from the complete media files,
 so a recording is readable whenever its process died. Absent values are omitted.
@@ -150,8 +150,6 @@ class TimelineEvent(Record):
 
 
 class TextInput(Record):
-    """Text and attachments of the user in a turn."""
-
     text: str = ""
     images: tuple[str, ...] | None = None
     audio: str | None = None
@@ -232,6 +230,22 @@ class TurnRecording(_Recording):
 Recording = Annotated[DuplexRecording | TurnRecording, Field(discriminator="mode")]
 
 
+class SealedFile(Record):
+    name: str
+    size_bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Seal(Record):
+    """`seal.json`: the files and metadata of a complete recording."""
+
+    version: int = 1
+    sealed_at: AwareDatetime
+    worker: str = ""
+    files: tuple[SealedFile, ...]
+    meta: Meta
+
+
 class SessionLine(Record):
     """The first line: identity of the session."""
 
@@ -292,12 +306,10 @@ _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminato
 
 @dataclass
 class Timeline:
-    """All readable lines of a session, by kind."""
-
     session: SessionLine | None = None
     chunks: dict[int, Chunk] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
-    starts: dict[int, TurnStartLine] = field(default_factory=dict)
+    starts: dict[int, TurnStartLine | Turn] = field(default_factory=dict)
     texts: dict[int, list[str]] = field(default_factory=dict)
     ends: dict[int, TurnEndLine] = field(default_factory=dict)
     end: EndLine | None = None
@@ -329,10 +341,8 @@ class Timeline:
             return
         for turn in recording.turns:
             index = turn.turn_index
-            if index not in self.starts and turn.input and turn.request_ts_ms is not None:
-                self.starts[index] = TurnStartLine(
-                    turn_index=index, request_ts_ms=turn.request_ts_ms, input=turn.input
-                )
+            if turn.input and turn.request_ts_ms is not None:
+                self.starts.setdefault(index, turn)
             if index not in self.ends and len(turn.output.text) >= len(self.reply(index)):
                 self.ends[index] = TurnEndLine(
                     turn_index=index,
@@ -342,7 +352,6 @@ class Timeline:
                 )
 
     def reply(self, turn_index: int) -> str:
-        """Return the model's reply in a turn, as far as known."""
         end = self.ends.get(turn_index)
         if end is not None and end.text is not None:
             return end.text

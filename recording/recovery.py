@@ -167,9 +167,9 @@ def _presumed_end(folder: Path, created: datetime) -> EndLine:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove temporary files of recorder and replay, but not of a comment being written."""
+    """Remove temporary files of recorder and replay, but not of what a client is adding."""
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
-        if not path.name.startswith(f".{names.COMMENT_FILE}"):
+        if not path.name.startswith((f".{names.COMMENT_FILE}", f".{names.UPLOAD_STEM}")):
             with suppress(OSError):
                 path.unlink()
 

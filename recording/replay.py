@@ -135,8 +135,8 @@ def write_replay_video(path: Path, plan: ReplayPlan, sound: Path, cues: list[Cue
         video = _video_stream(file, best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
-        for packet in add_track(file, cues) if cues else ():
-            file.mux(packet)
+        if cues:
+            _write_subtitles(file, cues)
         written = 0
         for at_ms, picture in _pictures(plan):
             if time.monotonic() > deadline_s:
@@ -150,21 +150,18 @@ def write_replay_video(path: Path, plan: ReplayPlan, sound: Path, cues: list[Cue
         file.mux(voice.encode(None))
 
 
-def add_track(file: OutputContainer, cues: list[Cue]) -> Iterator[Packet[Stream]]:
-    """Add a subtitle track to an MP4 file before other data; return its packets."""
+def _write_subtitles(file: OutputContainer, cues: list[Cue]) -> None:
+    """Write the last track of a file, before the others' data."""
     stream = file.add_stream("mov_text")
     stream.codec_context.subtitle_header = STYLE_HEADER
     stream.time_base = MS
-    return (_packet(stream, cue) for cue in cues)
-
-
-def _packet(stream: Stream, cue: Cue) -> Packet[Stream]:
-    text = cue.text.encode()
-    packet: Packet[Stream] = Packet(len(text).to_bytes(LENGTH_BYTES, "big") + text)
-    packet.stream, packet.time_base = stream, MS
-    packet.pts = packet.dts = cue.start_ms
-    packet.duration = cue.end_ms - cue.start_ms
-    return packet
+    for cue in cues:
+        text = cue.text.encode()
+        packet: Packet[Stream] = Packet(len(text).to_bytes(LENGTH_BYTES, "big") + text)
+        packet.stream, packet.time_base = stream, MS
+        packet.pts = packet.dts = cue.start_ms
+        packet.duration = cue.end_ms - cue.start_ms
+        file.mux(packet)
 
 
 def _video_stream(file: OutputContainer, codec: str) -> VideoStream:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -157,12 +158,10 @@ class _DuplexPlanner:
 
     def _say(self, speech: Span) -> None:
         """Append speech to the turn's speech, or start it now."""
-        joins = self._speech is not None and (
-            not self._is_logical or speech.start == self._speech.end
-        )
-        if self._speech is not None and joins:
-            self._speech.files += speech.files
-            self._speech.source_samples += speech.source_samples
+        said = self._speech
+        if said is not None and (not self._is_logical or speech.start == said.end):
+            said.files += speech.files
+            said.source_samples += speech.source_samples
             return
         if self._plan.ai:
             speech.start = max(speech.start, self._plan.ai[-1].end)
@@ -216,7 +215,6 @@ def _span(folder: Path, name: str | None, start: int) -> Span | None:
 
 DASH: Final = "\u2013 "  # before the text of the other speaker
 CUE_MAX_CHARS: Final = 120  # three lines of a video; then a new cue starts
-S_PER_MINUTE: Final = 60
 
 
 @dataclass(frozen=True)
@@ -265,11 +263,8 @@ def webvtt(cues: list[Cue]) -> str:
 
 def subrip(cues: list[Cue]) -> str:
     """Return the text of a SubRip file (.srt)."""
-    blocks = [
-        f"{number}\n{_times(cue).replace('.', ',')}\n{cue.text}\n"
-        for number, cue in enumerate(cues, start=1)
-    ]
-    return "\n".join(blocks)
+    numbered = enumerate(cues, start=1)
+    return "\n".join(f"{n}\n{_times(cue).replace('.', ',')}\n{cue.text}\n" for n, cue in numbered)
 
 
 def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
@@ -284,11 +279,5 @@ def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
 
 
 def _times(cue: Cue) -> str:
-    return f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}"
-
-
-def _clock(at_ms: int) -> str:
-    seconds, ms = divmod(at_ms, MS_PER_S)
-    minutes, seconds = divmod(seconds, S_PER_MINUTE)
-    hours, minutes = divmod(minutes, S_PER_MINUTE)
-    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{ms:03d}"
+    times = (datetime.min + timedelta(milliseconds=ms) for ms in (cue.start_ms, cue.end_ms))
+    return " --> ".join(at.time().isoformat("milliseconds") for at in times)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 import zipfile
@@ -24,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from core.errors import NotFoundError
-from core.files import FILE_MODE, SAFE_FLAGS, append, atomic_write
+from core.files import append, atomic_write, replacing
 from recording.folder import check_room, is_live
 from recording.listing import (
     CleanupReport,
@@ -33,13 +32,7 @@ from recording.listing import (
     delete_recording,
     list_folder,
 )
-from recording.names import (
-    DIAGNOSTICS_FILE,
-    UPLOAD_PART_FILE,
-    asset_path,
-    recording_folder,
-    recording_folders,
-)
+from recording.names import DIAGNOSTICS_FILE, asset_path, recording_folder, recording_folders
 from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)
@@ -115,15 +108,10 @@ class FolderStore:
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         """Store a file and remove those it replaces; LowDiskError if the disk is nearly full."""
         folder = self._folder(recording_id)
-        part, flags = folder / UPLOAD_PART_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
-        try:
-            with _unless_deleted():
-                check_room(folder, self._min_free_gb)
-                with os.fdopen(os.open(part, flags, FILE_MODE), "wb") as kept:
-                    shutil.copyfileobj(file, kept)
-                part.replace(folder / name)
-        finally:
-            part.unlink(missing_ok=True)
+        with _unless_deleted():
+            check_room(folder, self._min_free_gb)
+            with replacing(folder / name) as part, part.open("wb") as kept:
+                shutil.copyfileobj(file, kept)
         for other in replaces - {name}:
             (folder / other).unlink(missing_ok=True)
 

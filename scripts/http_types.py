@@ -49,7 +49,6 @@ def http_types() -> str:
 
 
 def http_page() -> str:
-    """Return the page that lists every route."""
     document = describe(create_app(Settings()))
     sections: dict[str, list[tuple[str, str, str]]] = {}
     for path, methods in document["paths"].items():
@@ -92,7 +91,6 @@ def _one_line(schema: Schema) -> str:
 
 
 def _collect(schema: object, schemas: Mapping[str, Schema], used: dict[str, Schema]) -> None:
-    """Add every schema that `schema` refers to."""
     if isinstance(schema, list):
         for part in schema:
             _collect(part, schemas, used)

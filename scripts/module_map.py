@@ -17,10 +17,6 @@ TABLE = re.compile(r"(<!-- map: (?P<patterns>[^>]*) -->\n).*?(<!-- end -->)", re
 HEAD = "| file | one sentence |\n|---|---|\n"
 
 
-class UnmappedModuleError(Exception):
-    """A module fits no table's patterns."""
-
-
 def _fits(name: str, pattern: str) -> bool:
     """Whether a path fits a pattern; a star does not cross a slash."""
     folder, _, file = name.rpartition("/")
@@ -35,7 +31,7 @@ def _row(source: SourceFile) -> str:
 
 
 def rewritten(page: str) -> str:
-    """Return the page with current tables; an UnmappedModuleError names modules without one."""
+    """Return the page with current tables; a LookupError names modules without one."""
     left = [
         source for source in python_files(with_tests=False) if source.path.name != "__init__.py"
     ]
@@ -48,7 +44,7 @@ def rewritten(page: str) -> str:
 
     page = TABLE.sub(table, page)
     if left:
-        raise UnmappedModuleError(", ".join(source.name for source in left))
+        raise LookupError(f"in no table: {', '.join(source.name for source in left)}")
     return page
 
 

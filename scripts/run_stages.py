@@ -18,9 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from scripts import stage_reports
-from scripts.stage_reports import Outcome
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "data" / "tests"
@@ -34,6 +32,13 @@ NOTHING_CHOSEN = 5
 """pytest's exit status when no test was selected; no failure if PYTEST_ARGS selects."""
 
 EVERYWHERE = "not gpu and not nightly"
+SLOWEST = 30
+GROWTH_LIMIT = 2
+"""The run fails if a stage takes more than this multiple of its share."""
+
+SHOWN_LINES = 3
+NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f]")
+"""Control characters, as in coloured output, which XML does not allow."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,6 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
 
 
 def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
-    """Yield the stages that measure in real time."""
     marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
     ignored = [f"--ignore=tests/{name}" for name in ("browser", "gates") if name in left_out]
     pages = "tests/browser/measured"
@@ -182,11 +186,11 @@ def wait(running: dict[int, Running]) -> Outcome:
     )
     output = ended.log.read_text(encoding="utf8", errors="replace") if ended.log else ""
     if not stage.junit.exists():
-        stage_reports.write_junit(stage.junit, outcome, output)
-    stage_reports.write_slowest(stage.junit)
+        write_junit(stage.junit, outcome, output)
+    write_slowest(stage.junit)
     if ended.log:
         print(f"\n== {stage.name}")
-        print(output.rstrip() if not has_passed else stage_reports.last_lines(output))
+        print(output.rstrip() if not has_passed else last_lines(output))
     print(f"   {outcome.sentence}", flush=True)
     return outcome
 
@@ -210,6 +214,88 @@ def run_group(stages: Sequence[Stage]) -> list[Outcome]:
     return outcomes
 
 
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    share: float | None
+    has_passed: bool
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def sentence(self) -> str:
+        verdict = "passed in" if self.has_passed else "FAILED after"
+        return f"{self.name}: {verdict} {self.wall_s:.0f} s"
+
+
+def last_lines(text: str) -> str:
+    return "\n".join(text.rstrip().splitlines()[-SHOWN_LINES:])
+
+
+def write_junit(path: Path, outcome: Outcome, output: str) -> None:
+    """Write a JUnit file with one case, for commands that write none."""
+    suite = ElementTree.Element("testsuite", name=outcome.name, tests="1")
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=outcome.name, name=outcome.name, time=f"{outcome.wall_s:.3f}"
+    )
+    suite.set("failures", "0" if outcome.has_passed else "1")
+    if not outcome.has_passed:
+        ElementTree.SubElement(case, "failure").text = NOT_IN_XML.sub("", output)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_slowest(junit: Path) -> None:
+    """Write the slowest cases of a JUnit file to a file next to it."""
+    cases = [
+        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+        for case in ElementTree.parse(junit).iter("testcase")
+    ]
+    cases.sort(reverse=True)
+    lines = [f"{seconds:8.2f} s  {name}\n" for seconds, name in cases[:SLOWEST]]
+    junit.with_suffix(".slowest.txt").write_text("".join(lines), encoding="utf8")
+
+
+def shares(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
+    """Return the stages that have a budget, with their shares of the total CPU time."""
+    judged = [outcome for outcome in outcomes if outcome.share is not None]
+    whole_s = sum(outcome.cpu_s for outcome in judged)
+    return [(outcome, outcome.cpu_s / whole_s if whole_s else 0.0) for outcome in judged]
+
+
+def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a message for each stage that exceeds its budget.
+
+    A stage with budget `s` is compared with the time of all others, which have `1 - s`: relative
+    to the total, a stage with half of it could never exceed twice its share.
+    """
+    found = []
+    for outcome, share in shares(outcomes):
+        if outcome.share is None:
+            continue
+        others_s = sum(each.cpu_s for each, _ in shares(outcomes)) - outcome.cpu_s
+        expected_s = others_s * outcome.share / (1 - outcome.share)
+        if outcome.cpu_s > GROWTH_LIMIT * expected_s:
+            found.append(
+                f"{outcome.name} took {share:.0%} of the CPU time; its budget is "
+                f"{outcome.share:.0%} (scripts/run_stages.py). Speed it up, or raise the budget."
+            )
+    return found
+
+
+def table(outcomes: Sequence[Outcome], wall_s: float) -> str:
+    """Return a table of wall time, CPU time and share; stages may have run in parallel."""
+    taken = {outcome.name: share for outcome, share in shares(outcomes)}
+    lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
+    for outcome in outcomes:
+        share = f"{taken[outcome.name]:.0%}" if outcome.name in taken else "–"
+        budget = f"{outcome.share:.0%}" if outcome.share is not None else "–"
+        lines.append(
+            f"{outcome.name:24}{outcome.wall_s:8.0f}{outcome.cpu_s:8.0f}{share:>8}{budget:>8}"
+        )
+    lines.append(f"{'all':24}{wall_s:8.0f}{sum(outcome.cpu_s for outcome in outcomes):8.0f}")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="include the tests marked for --all")
@@ -223,14 +309,14 @@ def main() -> int:
     outcomes = []
     for group in groups(is_everything=given.all, left_out=given.left_out):
         outcomes += run_group(group)
-    print("\n" + stage_reports.table(outcomes, time.monotonic() - begun_s))
+    print("\n" + table(outcomes, time.monotonic() - begun_s))
     if given.left_out:
         print(f"\nSkipped, because programs are missing: {', '.join(given.left_out)}")
     failed = [outcome.name for outcome in outcomes if not outcome.has_passed]
     if failed:
         print(f"\nFailed: {', '.join(failed)}")
     is_whole = not (given.all or given.left_out or os.environ.get("PYTEST_ARGS"))
-    grown = stage_reports.outgrown(outcomes) if is_whole and not failed else []
+    grown = outgrown(outcomes) if is_whole and not failed else []
     for sentence in grown:
         print(sentence)
     return 1 if failed or grown else 0

@@ -31,8 +31,6 @@ def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
 
 @dataclass(frozen=True)
 class CascadeFiles:
-    """The cascade's files."""
-
     language_model: Path  # a GGUF file
     whisper: Path  # folder of the transcriber, in CTranslate2's format
     voice: Path  # folder of the unzipped package `hibari`

@@ -15,13 +15,7 @@ from benchmarks.nano.report import Sample
 from benchmarks.nano.runs import Stage
 from benchmarks.nano.seeing import sees
 from benchmarks.nano.socket_conversation import converse, judged, script
-from benchmarks.nano.speaking import (
-    is_quick,
-    questions_with_held_out_replies,
-    say,
-    sounds,
-    speaks,
-)
+from benchmarks.nano.speaking import is_quick, questions_with_held_out_replies, say, sounds, speaks
 from benchmarks.nano.utterances import Utterance, held_out_questions, natural, people, synthetic
 from benchmarks.nano.yielding import long_questions, stop_questions, yields
 from core.processors.unified import UnifiedProcessor

@@ -142,10 +142,7 @@ class Stage:
         return log
 
     def _answered(
-        self,
-        messages: list[Message],
-        settings: GenerationSettings,
-        options: PrefillOptions | None,
+        self, messages: list[Message], settings: GenerationSettings, options: PrefillOptions | None
     ) -> Steps[ReplyResult]:
         session, voice = self._opened(), self._context.default_voice
         try:

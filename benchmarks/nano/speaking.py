@@ -35,10 +35,10 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
     """Draw questions whose replies are held out of the voice's training."""
     random, found = Random(seed), []
     table = [intent for intent in intents().values() if intent.name not in ("stop", "unknown")]
-    pool = [(intent, question) for intent in table for question in intent.questions]
+    pool = [question for intent in table for question in intent.questions]
     random.shuffle(pool)
     taken: set[str] = set()
-    for _, question in pool:
+    for question in pool:
         reply = answer(question, Context(), Random(0))
         if is_held_out(reply) and reply not in taken:
             taken.add(reply)

@@ -14,12 +14,17 @@ from typing import Any, Final, TypeVar
 from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
 from core.serving.slots import Owner
+from recording.bucket import Uploader
 from recording.listing import ListedRecording, list_folder
-from recording.names import generate_recording_id, generate_session_id, recording_folders
+from recording.names import (
+    SEALED_FILE,
+    generate_recording_id,
+    generate_session_id,
+    recording_folders,
+)
 from recording.recorder import RecorderOptions, RecorderThreads, SessionRecorder
 from recording.records import EndLine, EndReason
 from recording.recovery import recover_all
-from recording.uploads import Uploader, is_sealed
 from session_recorder import TurnBasedSessionRecorder
 
 OPEN_MAX: Final = 64  # ours: recordings that are open between turns
@@ -126,7 +131,7 @@ class Recordings:
         """Return the recordings that no object store has; blocks."""
         found = []
         for folder in recording_folders(self.data_dir):
-            if not is_sealed(folder):
+            if not (folder / SEALED_FILE).is_file():
                 with suppress(OSError):  # it has been deleted
                     found.append(list_folder(folder))
         return found

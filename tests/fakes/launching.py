@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from launcher.cli import Setup, create_app
-from launcher.pace import Pace
 from launcher.plan import Programs
+from launcher.supervisor import Pace
 
 # A test of what does not answer or does not end sets it; on a busy machine the others take long.
 PATIENCE_S = float(os.environ.get("LAUNCHER_PATIENCE_S", "60"))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 
+from benchmarks.launched import free_ports, wait_until
+from benchmarks.processes import with_variable
 from launcher.processes import bound_command
 from launcher.run_folder import Phase, RunFolder, SystemRecord
 from tests.fakes.stand_in import Deeds
@@ -21,30 +20,11 @@ from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs
 LOOK_S = 0.05
-PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
 MARK = "LAUNCHED_FOR"
 
 
-def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Look until something is true; fail with its name if it never is."""
-    deadline_s = time.monotonic() + limit_s
-    while not is_true():
-        assert time.monotonic() < deadline_s, f"never came true: {what}"
-        time.sleep(LOOK_S)
-
-
-def free_ports(count: int) -> int:
-    """Return the first of some ports in a row that nobody listens on."""
-    random = Random()
-    while True:
-        first = random.choice(PORTS)
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("0.0.0.0", port))
-        except OSError:
-            continue
-        return first
+def eventually(what: str, is_true: Callable[[], object]) -> None:
+    wait_until(what, is_true, LIMIT_S, LOOK_S)
 
 
 class Launched:
@@ -155,14 +135,8 @@ class Launched:
         return next(row.restarts for row in record.programs if row.name == name)
 
     def processes(self) -> list[int]:
-        """Return every process that was started from here and still runs, zombies included."""
-        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is_ours(path)]
-
-    def _is_ours(self, process: Path) -> bool:
-        try:
-            return f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes()
-        except OSError:
-            return False
+        """Return every process that was started from here and still runs."""
+        return with_variable(MARK, self._mark)
 
     def left_files(self) -> list[str]:
         return sorted(path.name for path in (self.data / "run").glob("*") if path.name != "lock")

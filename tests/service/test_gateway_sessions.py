@@ -168,7 +168,7 @@ async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
 async def test_a_recording_is_downloaded_as_a_zip_file(stage: Stage) -> None:
     folder = record(stage)
     (folder / "big.wav").write_bytes(bytes(3_000_000))
-    (folder / ".upload.part").write_bytes(b"half")
+    (folder / ".frontend_replay.webm.x.tmp").write_bytes(b"half")
     (folder / "link.wav").symlink_to("/etc/passwd")
     async with stage.http.stream("GET", f"/api/sessions/{SID}/download") as answer:
         assert answer.headers["content-type"] == "application/zip"
@@ -207,7 +207,7 @@ async def test_a_browsers_recording_is_stored(
     other = await stage.http.post(url, files={"file": ("x", WAV, "audio/wav")})
     assert other.is_success
     assert [path.name for path in folder.glob("frontend_replay.*")] == ["frontend_replay.wav"]
-    assert not list(folder.glob(".upload*"))
+    assert not list(folder.glob(".frontend_replay*"))
     got = await stage.http.get(f"/api/sessions/{SID}/assets/frontend_replay.wav")
     assert got.content == WAV
 
@@ -253,7 +253,7 @@ async def test_an_upload_that_fills_the_disk_leaves_nothing(
     url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
     answer = await stage.http.post(url, files=file)
     assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
-    assert not list(folder.glob("frontend_replay*")) and not list(folder.glob(".upload*"))
+    assert not list(folder.glob("frontend_replay*")) and not list(folder.glob(".frontend_replay*"))
 
 
 @on_stage()

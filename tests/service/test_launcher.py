@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.launched import free_ports
 from launcher.run_folder import Phase
 from tests.fakes.stand_in import Deeds
 from tests.pairing import taking_turns
-from tests.service.launched import LIMIT_S, Launched, eventually, free_ports
+from tests.service.launched import LIMIT_S, Launched, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

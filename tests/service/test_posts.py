@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.launched import free_ports
 from config import Settings
 from launcher.conductor import ClusterError
 from launcher.plan import Backend
@@ -26,7 +27,7 @@ from launcher.run_folder import Phase
 from launcher.scaling import FRONT, PostStatus
 from tests.fakes.launching import SETUP
 from tests.fakes.stand_in import Deeds
-from tests.service.launched import LIMIT_S, eventually, free_ports
+from tests.service.launched import LIMIT_S, eventually
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel for a signal")

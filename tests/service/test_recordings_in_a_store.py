@@ -24,15 +24,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.serving.fake_backend import FakeBackend
 from core.store import Store
 from gateway_modules import service
-from recording.bucket import (
-    DELETING_FILE,
-    SEAL_FILE,
-    Bucket,
-    BucketError,
-    object_name,
-    open_store,
-    read_seal,
-)
+from recording.bucket import DELETING_FILE, SEAL_FILE, Bucket, BucketError, open_store
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
 from recording.listing import ListedRecording, RecordingPage
 from recording.objects import ObjectStore, RunningRecordings
@@ -56,7 +48,7 @@ class Site:
     bucket: Bucket
 
     def seal_of(self, name: str) -> object:
-        return read_seal(self.bucket, name)
+        return self.bucket.seal(name)
 
 
 @asynccontextmanager
@@ -158,7 +150,7 @@ async def test_only_owners_comment_upload_and_delete(folder: Path) -> None:
             assert (await stranger.get(f"{url}/comment")).json() == {"comment": ""}
             assert (await owner.delete(url)).json() == {"success": True}
             assert (await owner.get(url)).status_code == 404
-        assert here.bucket.objects("sessions") == {}
+        assert here.bucket.list_folder() == ([], set())
         assert not here.bench.folder("a").exists(), "the worker's copy is deleted too"
 
 
@@ -173,7 +165,7 @@ async def test_a_running_recording_is_read_from_its_worker(folder: Path) -> None
         write_meta(local, meta.model_copy(update={"status": Status.RECORDING}))
         write_owner(local, "secret")
         if here.seal_of("a"):  # the worker was faster than the lock
-            here.bucket.remove([object_name("a", SEAL_FILE)])
+            here.bucket.remove("a", [SEAL_FILE])
             (local / ".sealed").unlink()
         await asyncio.sleep(0.3)  # what was not there a moment ago may be remembered so long
         assert (await http.get(url)).json()["status"] == "recording"
@@ -204,26 +196,24 @@ async def test_cleanup_deletes_the_seal_first_and_finishes_deletions(
 ) -> None:
     async with site(folder, "a", "b", "c", keep_local_h=0) as here:
         store, bucket = here.stage.gateway.recordings, here.bucket
-        bucket.put(object_name("b", DELETING_FILE), b"")  # cut short after its seal
-        bucket.remove([object_name("b", SEAL_FILE)])
-        bucket.put(object_name("d", "events.jsonl"), b"{}")  # a machine that never came back
+        bucket.put("b", DELETING_FILE, b"")  # cut short after its seal
+        bucket.remove("b", [SEAL_FILE])
+        bucket.put("d", "events.jsonl", b"{}")  # a machine that never came back
         page = (await here.stage.http.get("/api/admin/recordings")).json()
         assert {one["id"] for one in page["recordings"]} >= {"a", "c"}
         done = await asyncio.to_thread(store.clean, 36_500, -1)
         assert (done.deleted, done.remaining) == (0, 2)
-        assert set(bucket.list_folder("sessions")[0]) == {"a", "c", "d"}
+        assert set(bucket.list_folder()[0]) == {"a", "c", "d"}
         size_gb = page["total_bytes"] / 1e9
         dry = await asyncio.to_thread(lambda: store.clean(-1, size_gb / 2, dry_run=True))
-        assert dry.deleted == 1 and set(bucket.list_folder("sessions")[0]) == {"a", "c", "d"}
+        assert dry.deleted == 1 and set(bucket.list_folder()[0]) == {"a", "c", "d"}
         age_days = timedelta(microseconds=1) / timedelta(days=1)
         done = await asyncio.to_thread(store.clean, age_days, -1)
         assert done.remaining == 2, "they began in a year to come"
-        assert set(bucket.list_folder("sessions")[0]) == {"a", "c"}, (
-            "nobody has sealed d for as long"
-        )
+        assert set(bucket.list_folder()[0]) == {"a", "c"}, "nobody has sealed d for as long"
         done = await asyncio.to_thread(store.clean, -1, size_gb / 2)
         assert (done.deleted, done.remaining) == (1, 1)
-        (left,) = bucket.list_folder("sessions")[0]
+        (left,) = bucket.list_folder()[0]
         assert here.seal_of(left)
 
 
@@ -233,7 +223,7 @@ def test_media_are_redirected_to_signed_urls(
     signed = "https://store.test/{}?signature=1"
     folder_store = open_store((tmp_path / "store").as_uri())
     monkeypatch.setattr(service, "open_store", lambda _: folder_store)
-    monkeypatch.setattr(Bucket, "signed_url", lambda _, name: signed.format(name))
+    monkeypatch.setattr(Bucket, "signed_url", lambda _, *names: signed.format("/".join(names)))
     direct = {"store": "s3://talks/live", "direct": True}
 
     async def check() -> None:
@@ -241,7 +231,7 @@ def test_media_are_redirected_to_signed_urls(
             http, url = here.stage.http, "/api/sessions/a/assets"
             sent = await http.get(f"{url}/user_audio/000.wav", headers={"Range": "bytes=0-3"})
             assert sent.status_code == 302 and sent.headers["cache-control"] == "no-store"
-            assert sent.headers["location"] == signed.format(object_name("a", "user_audio/000.wav"))
+            assert sent.headers["location"] == signed.format("a/user_audio/000.wav")
             assert (await http.head(f"{url}/user_audio/000.wav")).status_code == 200
             assert (await http.get(f"{url}/events.jsonl")).status_code == 200
             for gone in (f"{url}/user_audio/999.wav", f"{url}/.owner", f"{url[:-8]}b/assets/x.wav"):
@@ -263,7 +253,7 @@ def test_signed_urls_are_valid_for_an_hour_and_need_credentials(
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://s3.test:444")
     bucket = Bucket(open_store("s3://talks/live"), "s3://talks/live")
-    url = urlsplit(bucket.signed_url(object_name("a", "x y.wav")))
+    url = urlsplit(bucket.signed_url("a", "x y.wav"))
     assert (url.netloc, url.path) == ("s3.test:444", "/talks/live/sessions/a/x%20y.wav")
     assert parse_qs(url.query)["X-Amz-Expires"] == ["3600"]
     state = Store(tmp_path)
@@ -271,7 +261,7 @@ def test_signed_urls_are_valid_for_an_hour_and_need_credentials(
     store = ObjectStore(bucket, running, state, is_direct=True)
     assert store.media_origin == "https://s3.test:444"
 
-    def refuse(_: Bucket, name: str) -> str:
+    def refuse(*_: object) -> str:
         raise BucketError(errno.EIO, "no key")
 
     monkeypatch.setattr(Bucket, "signed_url", refuse)

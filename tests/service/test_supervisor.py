@@ -10,14 +10,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.launched import free_ports
 from config import Settings
 from launcher.display import Display
-from launcher.pace import Pace
 from launcher.plan import Kind, ProgramPlan
 from launcher.processes import LogFile, until
 from launcher.run_folder import RunFolder
-from launcher.supervisor import Supervisor
-from tests.service.launched import LIMIT_S, free_ports
+from launcher.supervisor import Pace, Supervisor
+from tests.service.launched import LIMIT_S
 
 PACE = Pace(poll_s=0.01, ask_s=0.02, ready_limit_s=0.1, first_delay_s=0.01, end_margin_s=LIMIT_S)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from launcher.cli import Setup, create_app
-from launcher.pace import Pace
+from launcher.supervisor import Pace
 
 MANY = 1_000_000
 

@@ -18,7 +18,8 @@ import pytest
 
 from benchmarks.launched import free_ports, wait_until
 from launcher.processes import bound_command
-from recording.bucket import Bucket, is_whole, names_in, object_name, open_store, read_seal
+from recording.bucket import Bucket, open_store
+from recording.folder import names_in
 from recording.names import recording_folders
 from recording.store import files_in
 from tests.source_tree import ROOT
@@ -150,13 +151,13 @@ async def hold_talks(made: Site) -> None:
 
 def holds(bucket: Bucket, folder: Path) -> bool:
     """Whether a recording is sealed, and every sum is right."""
-    seal = read_seal(bucket, folder.name)
-    if seal is None or not is_whole(bucket, folder.name, seal):
+    seal = bucket.seal(folder.name)
+    if seal is None or not bucket.has_all(folder.name, seal):
         return False
     assert [one.name for one in seal.files] == names_in(folder)[0]
-    assert bucket.read(object_name(folder.name, "meta.json")) == (folder / "meta.json").read_bytes()
+    assert bucket.read(folder.name, "meta.json") == (folder / "meta.json").read_bytes()
     for one in seal.files:
-        content = b"".join(bucket.blocks(object_name(folder.name, one.name), 0, one.size_bytes))
+        content = b"".join(bucket.blocks(folder.name, one.name, 0, one.size_bytes))
         assert content == (folder / one.name).read_bytes(), one.name
     return True
 
@@ -172,13 +173,13 @@ def test_a_worker_killed_as_it_uploads_loses_nothing(
 
         def is_between() -> bool:
             mine = [folder.name for folder in recording_folders(tmp_path / "w1")]
-            begun = set(bucket.list_folder("sessions")[0]) & set(mine)
-            return any(read_seal(bucket, name) is None for name in begun)
+            begun = set(bucket.list_folder()[0]) & set(mine)
+            return any(bucket.seal(name) is None for name in begun)
 
         wait_until("a recording of w1 is half uploaded", is_between, LIMIT_S)
         workers[1].send_signal(signal.SIGKILL)
         workers[1].wait()
-        assert any(read_seal(bucket, one.name) is None for one in made.folders())
+        assert any(bucket.seal(one.name) is None for one in made.folders())
         made.start_worker(1)
         check_all(made, bucket)
         unsealed = "omni_worker_recordings_unsealed 0.0"
@@ -194,7 +195,7 @@ def check_all(made: Site, bucket: Bucket) -> None:
     left = set(folders)
 
     def drained() -> bool:
-        left.difference_update([folder for folder in left if read_seal(bucket, folder.name)])
+        left.difference_update([folder for folder in left if bucket.seal(folder.name)])
         return not left
 
     wait_until("all is sealed", drained, LIMIT_S, poll_s=POLL_S)
@@ -221,7 +222,7 @@ def test_media_come_from_the_store_by_signed_urls(
         made.start_gateway(OMNI_RECORDING_DIRECT="true")
         asyncio.run(made.talk(1))
         (folder,) = made.folders()
-        wait_until("it is sealed", lambda: read_seal(bucket, folder.name) is not None, LIMIT_S)
+        wait_until("it is sealed", lambda: bucket.seal(folder.name) is not None, LIMIT_S)
         name, wanted = "user_audio/000.wav", "bytes=1-20"
         sent = made.ask(f"/api/sessions/{folder.name}/assets/{name}", Range=wanted)
         url, content = sent.headers["location"], (folder / name).read_bytes()

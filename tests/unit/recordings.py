@@ -23,13 +23,7 @@ from core.schemas.duplex import Result
 from recording import names
 from recording.folder import read_recording
 from recording.names import recording_folder
-from recording.recorder import (
-    Clock,
-    RecorderOptions,
-    RecorderThreads,
-    ReplayProcess,
-    SessionRecorder,
-)
+from recording.recorder import RecorderOptions, RecorderThreads, ReplayProcess, SessionRecorder
 from recording.records import DuplexRecording, Meta, Recording, TurnRecording, TurnTiming
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 
@@ -42,9 +36,6 @@ class FakeTime:
     """A clock that goes when told."""
 
     seconds: float = 0.0
-
-    def clock(self) -> Clock:
-        return Clock(lambda: self.seconds, lambda: START + timedelta(seconds=self.seconds))
 
 
 @dataclass
@@ -60,7 +51,11 @@ class Bench:
     @property
     def options(self) -> RecorderOptions:
         return RecorderOptions(
-            self.threads, self.warnings.append, self.time.clock(), min_free_gb=self.min_free_gb
+            self.threads,
+            self.warnings.append,
+            self.min_free_gb,
+            monotonic_s=lambda: self.time.seconds,
+            now=lambda: START + timedelta(seconds=self.time.seconds),
         )
 
     def duplex(self, name: str = "dx", kind: str = "omni_duplex") -> DuplexSessionRecorder:

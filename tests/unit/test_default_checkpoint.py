@@ -19,8 +19,8 @@ from core.packages import AssetsError
 from core.sums import SUMS_FILE
 from launcher.default_models import DefaultModels
 from launcher.display import Display
-from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs
+from launcher.supervisor import Pace
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE
 from settings.embedded import WHISPER_FOLDER, Embedded, default_checkpoint
 

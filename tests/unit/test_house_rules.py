@@ -53,7 +53,7 @@ CATCH_ALL: dict[str, str] = {
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
     "gateway_modules/queue/desk_client.py": "logged, and a new connection starts afresh",
     "gateway_modules/routes/http_edge.py": "the edge of HTTP: logged, and answered with 500",
-    "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",
+    "recording/bucket.py": "the edge of the uploader: logged, the next round comes all the same",
     "recording/store.py": "the edge of the cleanup: logged, the next run comes",
     "tests/goldens/runner.py": "one broken comparer must not hide the others; it is reported",
     "tests/goldens/resizing.py": "raised again when the other order does not fit either",

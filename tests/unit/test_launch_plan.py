@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings
-from launcher.gateway_tls import GatewayTls
-from launcher.machine import Gpu
+from launcher.machine import GatewayTls, Gpu
 from launcher.plan import (
     SAVED_GIB,
     SECRET_VARIABLE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.embedded_system import resident_mb
+from benchmarks.processes import resident_mb
 from core.process_memory import trim_heap, unmap_pages
 
 SIZE_MB = 32

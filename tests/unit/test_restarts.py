@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.pace import Pace, Restarts
+from launcher.supervisor import Pace, Restarts
 
 PACE = Pace(first_delay_s=1, longest_delay_s=10, stable_s=60, max_failures=6, retry_s=30)
 

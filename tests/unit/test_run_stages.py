@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts import run_stages, stage_reports
-from scripts.run_stages import Stage
-from scripts.stage_reports import Outcome
+from scripts import run_stages
+from scripts.run_stages import Outcome, Stage
 
 
 def outcome(name: str, cpu_s: float, share: float | None) -> Outcome:
@@ -19,12 +18,12 @@ def outcome(name: str, cpu_s: float, share: float | None) -> Outcome:
 
 def test_a_stage_beyond_twice_its_share_is_named() -> None:
     slow_machine = [outcome("quick", 300, 0.3), outcome("long", 700, 0.7)]
-    assert stage_reports.outgrown(slow_machine) == []
+    assert run_stages.outgrown(slow_machine) == []
     other = outcome("other", 900, None)
     quick = [outcome("quick", 61, 0.3), outcome("long", 70, 0.7), other]
-    [sentence] = stage_reports.outgrown(quick)
+    [sentence] = run_stages.outgrown(quick)
     assert sentence.startswith("quick took 47% of the CPU time; its budget is 30%")
-    [sentence] = stage_reports.outgrown([outcome("quick", 30, 0.3), outcome("long", 141, 0.7)])
+    [sentence] = run_stages.outgrown([outcome("quick", 30, 0.3), outcome("long", 141, 0.7)])
     assert sentence.startswith("long took 82%")
 
 
@@ -66,7 +65,7 @@ def test_the_slowest_tests_are_kept_slowest_first(tmp_path: Path) -> None:
     )
     junit = tmp_path / "tests.xml"
     junit.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    stage_reports.write_slowest(junit)
+    run_stages.write_slowest(junit)
     lines = (tmp_path / "tests.slowest.txt").read_text().splitlines()
-    assert len(lines) == stage_reports.SLOWEST
+    assert len(lines) == run_stages.SLOWEST
     assert lines[0].split() == ["39.50", "s", "tests.unit::test_39"]

@@ -13,22 +13,20 @@ from obstore.store import MemoryStore
 
 from core.files import locked
 from core.sums import file_sha256
-from recording import uploads
+from recording import bucket as bucket_module
 from recording.bucket import (
+    HOUR_S,
     SEAL_FILE,
     Bucket,
     BucketError,
-    Seal,
-    is_whole,
-    names_in,
-    object_name,
+    Unsealed,
+    Uploader,
     open_store,
-    read_seal,
 )
-from recording.folder import RecordingLock, write_owner
+from recording.folder import RecordingLock, names_in, write_owner
 from recording.listing import delete_recording
 from recording.names import SEALED_FILE, recording_folder, recording_folders
-from recording.uploads import HOUR_S, Uploader
+from recording.records import Seal
 from settings.recording import RecordingSettings
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 
@@ -40,15 +38,15 @@ class FlakyBucket(Bucket):
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(), "memory:")
-        self.puts: list[str] = []
+        self.puts: list[str] = []  # written as ID/NAME
         self.fails_from = NEVER  # this put and all later ones
         self.is_away = False
 
-    def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
+    def put(self, recording_id: str, name: str, content: bytes | Path | Iterator[bytes]) -> None:
         if self.is_away or len(self.puts) >= self.fails_from:
             raise BucketError(errno.EIO, "away")
-        self.puts.append(name)
-        super().put(name, content)
+        self.puts.append(f"{recording_id}/{name}")
+        super().put(recording_id, name, content)
 
 
 def make(folder: Path, *names: str) -> Bench:
@@ -64,7 +62,7 @@ def uploader(bucket: Bucket, folder: Path) -> Uploader:
 
 
 def sealed(bucket: Bucket, name: str) -> Seal:
-    seal = read_seal(bucket, name)
+    seal = bucket.seal(name)
     assert seal is not None
     return seal
 
@@ -72,10 +70,9 @@ def sealed(bucket: Bucket, name: str) -> Seal:
 def check_equal(bucket: Bucket, folder: Path) -> None:
     seal = sealed(bucket, folder.name)
     assert [one.name for one in seal.files] == names_in(folder)[0]
-    assert is_whole(bucket, folder.name, seal)
+    assert bucket.has_all(folder.name, seal)
     for one in seal.files:
-        content = bucket.read(object_name(folder.name, one.name))
-        assert content == (folder / one.name).read_bytes()
+        assert bucket.read(folder.name, one.name) == (folder / one.name).read_bytes()
         assert one.sha256 == file_sha256(folder / one.name)
 
 
@@ -84,8 +81,8 @@ def test_a_recording_is_sealed_last_and_only_once(tmp_path: Path) -> None:
     assert uploader(bucket, tmp_path).scan()
     for name in "ab":
         check_equal(bucket, bench.folder(name))
-        puts = [put for put in bucket.puts if put.startswith(object_name(name) + "/")]
-        assert puts[-1] == object_name(name, SEAL_FILE) and object_name(name, ".owner") in puts
+        puts = [put for put in bucket.puts if put.startswith(f"{name}/")]
+        assert puts[-1] == f"{name}/{SEAL_FILE}" and f"{name}/.owner" in puts
     seal = sealed(bucket, "a")
     assert (seal.worker, seal.version, seal.sealed_at.timestamp()) == ("w0", 1, 5_000)
     count = len(bucket.puts)
@@ -97,7 +94,7 @@ def test_running_and_unfinished_recordings_are_not_sealed(tmp_path: Path) -> Non
     lock = RecordingLock(bench.folder("a"))
     (bench.folder("b") / "meta.json").unlink()
     assert uploader(bucket, tmp_path).scan()
-    assert bucket.list_folder("sessions")[0] == ["c"]
+    assert bucket.list_folder()[0] == ["c"]
     lock.release()
     assert uploader(bucket, tmp_path).scan()
     check_equal(bucket, bench.folder("a"))
@@ -108,7 +105,7 @@ def test_an_interrupted_upload_is_repeated(tmp_path: Path, cut: int) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     bucket.fails_from = cut
     assert not uploader(bucket, tmp_path).scan()
-    assert read_seal(bucket, "a") is None and not (bench.folder("a") / SEALED_FILE).exists()
+    assert bucket.seal("a") is None and not (bench.folder("a") / SEALED_FILE).exists()
     bucket.fails_from = NEVER
     assert uploader(bucket, tmp_path).scan()
     check_equal(bucket, bench.folder("a"))
@@ -133,12 +130,12 @@ def test_an_outage_of_the_store_only_delays_uploads(tmp_path: Path) -> None:
 
     seen = Uploader(bucket, tmp_path, RecordingSettings(), wait=wait, clock=lambda: 2e9 + now)
     seen.start()
-    seen._threads[0].join(60)
-    assert not seen._threads[0].is_alive()
-    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.SCAN_PERIOD_S
+    seen._thread.join(60)
+    assert not seen._thread.is_alive()
+    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == bucket_module.SCAN_PERIOD_S
     for name in "ab":
         check_equal(bucket, bench.folder(name))
-    assert seen.unsealed == uploads.Unsealed()
+    assert seen.unsealed == Unsealed()
 
 
 def test_unsealed_recordings_are_counted(tmp_path: Path) -> None:
@@ -161,9 +158,9 @@ def test_an_unreadable_recording_does_not_block_others(
             raise OSError(errno.EIO, "a broken sector")
         return file_sha256(path)
 
-    monkeypatch.setattr(uploads, "file_sha256", refuse)
+    monkeypatch.setattr(bucket_module, "file_sha256", refuse)
     assert not uploader(bucket, tmp_path).scan()
-    assert read_seal(bucket, "a") is None
+    assert bucket.seal("a") is None
     check_equal(bucket, bench.folder("b"))
 
 
@@ -171,8 +168,8 @@ def test_local_folders_are_removed_once_the_store_is_complete(tmp_path: Path) ->
     bench, bucket = make(tmp_path, "a", "b", "c", "d"), FlakyBucket()
     uploader(bucket, tmp_path).scan()
     lost = sealed(bucket, "b").files[0].name
-    bucket.remove([object_name("b", lost)])
-    bucket.remove([object_name("c", SEAL_FILE)])  # its owner has deleted it
+    bucket.remove("b", [lost])
+    bucket.remove("c", [SEAL_FILE])  # its owner has deleted it
     shutil.copytree(tmp_path, tmp_path / "before")
     early = Uploader(bucket, tmp_path, RecordingSettings(), clock=lambda: 5_000 + 24 * HOUR_S - 1)
     assert early.scan() and len(list(recording_folders(tmp_path))) == 4
@@ -196,12 +193,12 @@ def test_running_recordings_are_uploaded_without_a_seal(tmp_path: Path) -> None:
     seen = Uploader(bucket, tmp_path, RecordingSettings(checkpoint_upload_s=30), clock=lambda: now)
     assert seen.scan() and bucket.puts == []
     now = 30.0
-    assert seen.scan() and object_name("a", "events.jsonl") in bucket.puts
+    assert seen.scan() and "a/events.jsonl" in bucket.puts
     puts = len(bucket.puts)
     (bench.folder("a") / "events.jsonl").open("ab").write(b"{}\n")
     now = 60.0
-    assert seen.scan() and bucket.puts[puts:] == [object_name("a", "events.jsonl")]
-    assert read_seal(bucket, "a") is None
+    assert seen.scan() and bucket.puts[puts:] == ["a/events.jsonl"]
+    assert bucket.seal("a") is None
     lock.release()
 
 
@@ -210,17 +207,17 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
     bench = make(tmp_path, "a", "b")
 
     class DeletedMeanwhile(FlakyBucket):
-        def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
-            super().put(name, content)
-            if name == object_name(
-                "a", last
-            ):  # by any process: a worker beside this one, a cleanup
+        def put(
+            self, recording_id: str, name: str, content: bytes | Path | Iterator[bytes]
+        ) -> None:
+            super().put(recording_id, name, content)
+            if (recording_id, name) == ("a", last):  # by any process: a worker, a cleanup
                 delete_recording(bench.folder("a"))
 
     bucket = DeletedMeanwhile()
     assert uploader(bucket, tmp_path).scan()
-    assert object_name("a", last) in bucket.puts
-    assert bucket.list_folder("sessions") == (["b"], set())
+    assert f"a/{last}" in bucket.puts
+    assert bucket.list_folder() == (["b"], set())
     check_equal(bucket, bench.folder("b"))
     assert [one.name for one in recording_folders(tmp_path)] == ["b"]
 
@@ -229,13 +226,13 @@ def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     waits = iter([False, True])
     second = Uploader(bucket, tmp_path, RecordingSettings(), wait=lambda _: next(waits))
-    with locked(tmp_path / "sessions" / uploads.UPLOADER_LOCK, waits=False):
+    with locked(tmp_path / "sessions" / bucket_module.UPLOADER_LOCK, waits=False):
         second.start()
-        second._threads[0].join(60)
+        second._thread.join(60)
         assert not bucket.puts
     third = Uploader(bucket, tmp_path, RecordingSettings(), wait=bool)
     third.start()
-    third._threads[0].join(60)
+    third._thread.join(60)
     check_equal(bucket, bench.folder("a"))
 
 

@@ -27,6 +27,7 @@ from gateway_modules import service
 from recording.bucket import DELETING_FILE, SEAL_FILE, Bucket, BucketError, open_store
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
 from recording.listing import ListedRecording, RecordingPage
+from recording.names import SEALED_FILE
 from recording.objects import ObjectStore, RunningRecordings
 from recording.records import Status
 from recording.store import files_in
@@ -50,6 +51,13 @@ class Site:
     def seal_of(self, name: str) -> object:
         return self.bucket.seal(name)
 
+    def is_away(self, name: str) -> bool:
+        """Whether it is sealed in the store, and its worker knows it, which lists it until then."""
+        local = self.bench.folder(name)
+        return self.seal_of(name) is not None and (
+            (local / SEALED_FILE).exists() or not local.exists()
+        )
+
 
 @asynccontextmanager
 async def site(
@@ -70,7 +78,7 @@ async def site(
         await stage.start()
         try:
             found = Site(stage, bench, Bucket(open_store(url), url))
-            await until(lambda: all(map(found.seal_of, names)), "not sealed")
+            await until(lambda: all(map(found.is_away, names)), "not sealed")
             yield found
         finally:
             await stage.stop()

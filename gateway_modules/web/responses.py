@@ -93,7 +93,8 @@ def error_answer(error: BaseException, path: str = "") -> Response:
     body: dict[str, Any] = {"detail": message, "code": code}
     if path.startswith(OPENAI_PREFIX):
         body = _openai_body(status, message, code, error)
-        if status == HTTPStatus.UNPROCESSABLE_ENTITY:  # not used by OpenAI
+        # OpenAI answers both with 400, for which its clients have an error of their own.
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY or code is ErrorCode.CONTEXT_FULL:
             status = HTTPStatus.BAD_REQUEST
     return JSONResponse(body, status, headers)
 

@@ -113,7 +113,7 @@ async def test_a_history_that_is_too_long_names_the_messages(stage: Stage) -> No
     full = ErrorMessage.of(ContextFullError()).model_dump(mode="json")
     stage.worker.script.speaks_to |= {"None": [full], "chat": [full]}
     async with client_of(stage) as client:
-        with pytest.raises(openai.APIStatusError) as raised:
+        with pytest.raises(openai.BadRequestError) as raised:
             await client.chat.completions.create(model="x", messages=HELLO)
     assert (raised.value.param, raised.value.code) == ("messages", "context_length_exceeded")
 

@@ -187,6 +187,7 @@ class RealtimeScene:
         *,
         limits: RealtimeLimits | None = None,
         is_beta: bool = False,
+        is_checked: bool = True,
         can_transcribe: bool = False,
         model: str = "minicpm-o-4.5",
         **engine: Any,
@@ -203,7 +204,7 @@ class RealtimeScene:
             unix_time_s=1_700_000_000,
         )
         self.machine = RealtimeMachine(SessionIds("realtime_1"), start, limits)
-        self.is_beta = is_beta
+        self._is_checked = is_checked and not is_beta
         self.engine = Engine(**engine)
         self.now_s = 0.0
         self.told: list[Raw] = []
@@ -236,7 +237,7 @@ class RealtimeScene:
                 assert self.closed is None
                 told = json.loads(event.to_json())
                 self.told.append(told)
-                if not self.is_beta:
+                if self._is_checked:
                     check(told)
             case Close():
                 self.closed = effect

@@ -151,7 +151,8 @@ def test_there_is_an_event_of_every_type(module: Any) -> None:
 
 
 def test_every_mutation_of_a_realtime_event_is_named_and_ends_no_session() -> None:
-    scene, count = RealtimeScene(), 0
+    # Not checked: items are echoed as they came, in forms that no stock client would send.
+    scene, count = RealtimeScene(is_checked=False), 0
     for text, place in mutants(realtime):
         count += 1
         sent = scene.say_text(text)

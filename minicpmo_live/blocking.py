@@ -100,7 +100,7 @@ def _waits(
     """Return a session's method as a blocking one."""
 
     @wraps(method)
-    def call(self: _Blocking[Any], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def call(self: _Blocking[Any], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         return self._wait(method(self._session, *args, **kwargs))
 
     return call
@@ -113,7 +113,7 @@ def _iterates(
 
     @wraps(method)
     def call(
-        self: _Blocking[Any], *args: Arguments.args, **kwargs: Arguments.kwargs
+        self: _Blocking[Any], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Generator[Result, None, None]:
         return self._each(method(self._session, *args, **kwargs))
 

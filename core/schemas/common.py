@@ -377,7 +377,8 @@ def explain(error: ValidationError) -> OmniError:
     sentence = f"{'.'.join(path) or 'message'}: {reason_of(problem)}."
     names, last = set(path), path[-1] if path else ""
     is_audio = last in _AUDIO_FIELDS or (last == "data" and "audio" in names)
-    if names & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):
+    # Further in, behind the message's type and field, "image" is a kind of content.
+    if set(path[:2]) & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):
         return errors.BadConfigError(sentence)
     if names & _FRAME_FIELDS:
         return errors.PictureError(sentence)

@@ -119,9 +119,8 @@ async def transcribe(
 
 @router.post("/keeps")
 async def keeps(request: Request, sessions: Sessions) -> ActionResult:
-    kept = parse_message(KEPT_SESSION, await _read(request, STOP_LIMIT_BYTES))
-    found = sessions.resumable(kept.kind, kept.session_id, kept.session_secret)
-    return ActionResult(success=found is not None)
+    body = await _read(request, STOP_LIMIT_BYTES)
+    return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
 
 
 @router.post("/{name}/stop")

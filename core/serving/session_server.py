@@ -28,7 +28,7 @@ from core.schemas.queue import (
     check_session_id,
     read_seq,
 )
-from core.schemas.worker import ActionResult, WorkerStatus
+from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.recording_observer import record_chat
 from core.serving.resumable import ResumableSocket
@@ -148,7 +148,7 @@ class SessionServer:
                 self._check_open()
                 secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 if LAST_SEQ in query:
-                    resumable = self.resumable(kind, name, secret)
+                    resumable = self._resumable(kind, name, secret)
                     if resumable is None:
                         raise errors.SessionExpiredError()
                     await resumable.resume(socket, read_seq(query[LAST_SEQ]))
@@ -219,17 +219,19 @@ class SessionServer:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"Sessions asked to stop: {len(found)}.")
 
-    def resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
-        """Return the socket of a session that another socket may continue.
+    def keeps(self, session: KeptSession) -> bool:
+        """Return whether a session can be resumed over another socket of its client."""
+        kind, name, secret = session.kind, session.session_id, session.session_secret
+        return self._resumable(kind, name, secret) is not None
 
-        None if there is no such session, or the secret is wrong.
-        """
+    # --- helpers ---
+
+    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket | None:
+        """Return the session's socket, None if there is none or the secret is wrong."""
         live = self._live.get((kind, session_id))
         if live is None or not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
             return None
         return live.resumable
-
-    # --- helpers ---
 
     async def _wait_until_empty(self, limit_s: float) -> None:
         """Wait for running turns, and disconnect idle clients.

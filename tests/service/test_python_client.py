@@ -74,15 +74,14 @@ async def test_a_recording_is_played_and_answered(worker: RunningWorker, tmp_pat
 
 @in_loop
 async def test_a_call_goes_on_where_its_socket_broke(worker: RunningWorker, tmp_path: Path) -> None:
-    async with staged(worker, tmp_path) as stage:
-        async with client_of(stage).duplex() as call:
-            kinds, steps = [], []
-            async for event in call.play(np.tile(SECOND, 4), rest_s=0):
-                kinds.append(event.type)
-                if event.type == "result":
-                    steps.append(event.step)
-                    if event.step == 1:
-                        cut(call)
+    async with staged(worker, tmp_path) as stage, client_of(stage).duplex() as call:
+        kinds, steps = [], []
+        async for event in call.play(np.tile(SECOND, 4), rest_s=0):
+            kinds.append(event.type)
+            if event.type == "result":
+                steps.append(event.step)
+                if event.step == 1:
+                    cut(call)
         assert steps == list(range(len(steps))) and len(steps) >= 3
         assert kinds.index("connection_lost") < kinds.index("session_resumed")
 

@@ -24,6 +24,7 @@ from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
     SILENCE,
     Client,
+    DeadClient,
     Message,
     RunningWorker,
     Talk,
@@ -31,7 +32,6 @@ from tests.service.workers import (
     open_files,
     running_worker,
     settings_for,
-    soon,
     spoken,
 )
 from tests.system.loops import in_loop
@@ -265,17 +265,13 @@ async def test_half_open(impatient_bench: Bench, name: str) -> None:
     """The client disappears without closing, and answers no ping."""
     bench, phase = impatient_bench, PHASES[name]
     bench.backend.times = phase.times
-    client = Client(bench.worker.port)
-    async with client.talk(phase.kind) as talk:
-        for message, _ in phase.steps:
-            await talk.say(None, **message)
-            await asyncio.sleep(WORK_BEGINS_S)
-        talk.socket.transport.pause_reading()
-        await soon("it is let go", lambda: not bench.worker.sessions._live)
-        talk.socket.transport.resume_reading()
-        types = [message["type"] for message in await talk.hear_all()]
-        assert "error" not in types, "it was let go for something else"
-    await client.idle()
+    dead = await DeadClient.open(bench.worker.port, f"/ws/{phase.kind}?session_id=dead")
+    for message, _ in phase.steps:
+        await dead.say(message)
+        await asyncio.sleep(WORK_BEGINS_S)
+    frames = await dead.wait_closed()
+    assert b'"type":"error"' not in frames, "it was let go for something else"
+    await Client(bench.worker.port).idle()
 
 
 def test_invalid_audio_ends_a_session_with_its_code(bench: Bench) -> None:

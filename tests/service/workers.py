@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import secrets
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -38,6 +39,7 @@ SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
 LIMIT_S = 120.0  # ends a test that hangs
 END_LIMIT_S = 300.0  # every recording is on the disk by then, however slow that is
 LOOK_S = 0.01
+READ_BYTES = 65_536
 CHUNK_PAUSE_S = 0.02
 HALF_SECOND = 8_000  # samples at 16 kHz
 SECOND = 16_000
@@ -266,6 +268,50 @@ class Talk:
         for start in range(0, len(samples), chunk_samples):
             await asyncio.sleep(CHUNK_PAUSE_S)
             await self.say("audio_chunk", audio=wire(samples[start : start + chunk_samples]))
+
+
+class DeadClient:
+    """A client whose connection hangs after it has sent something."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int, path: str) -> DeadClient:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Key: {key}",
+            "Sec-WebSocket-Version: 13",
+        ]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 101 " in head.splitlines()[0] + b" ", head
+        return cls(reader, writer)
+
+    async def say(self, message: Message) -> None:
+        """Send a message, unless the server has closed. Framing: RFC 6455, section 5.2."""
+        body, mask = json.dumps(message).encode(), os.urandom(4)
+        head = b"\x81\xff" + struct.pack("!Q", len(body))  # the long form fits any length
+        masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body))
+        self._writer.write(head + mask + masked)
+        with suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def wait_closed(self) -> bytes:
+        """Return the frames that came until the server closed."""
+        frames = b""
+        async with asyncio.timeout(LIMIT_S):
+            with suppress(ConnectionError):  # it closed before it had read everything
+                while part := await self._reader.read(READ_BYTES):
+                    frames += part
+        self._writer.close()
+        return frames
 
 
 def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:

@@ -38,7 +38,7 @@ from MiniCPMO45.processing.processor import Message, Part
 from MiniCPMO45.processing.prompts import Language, system_prompt
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampling
 
-Item = Part | list[Part]
+Item = Part | Sequence[Part]
 """One content item; a video clip is the list of its parts."""
 
 

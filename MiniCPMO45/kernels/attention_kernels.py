@@ -60,7 +60,7 @@ def attend_pages(
             weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
         )
         top = higher
-    is_value = is_line[:, None] & (d < D)[None, :]
+    is_value = is_line[:, None] & (d[None, :] < D)
     if SPLITS == 1:
         final = answer / sums[:, None]
         at = mixed + line[:, None] * D + d[None, :]

@@ -64,8 +64,8 @@ def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
     weights /= total
     # half a unit away from zero, then towards zero
     rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
-    table = (cached_tensor(each.astype(np.int32), device) for each in (first, rounded))
-    return AxisWeights(*table, np.stack((first, end), axis=1))
+    start, table = (cached_tensor(each.astype(np.int32), device) for each in (first, rounded))
+    return AxisWeights(start, table, np.stack((first, end), axis=1))
 
 
 @triton.jit

@@ -166,13 +166,13 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: StreamCache, layer: int) -> 
         n_rows, _, width = qkv.shape
         rows, head_dim = table.rows, width // (3 * cache.heads)
         out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
-        queries, keys = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
+        tile = MANY_TILES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_TILES
         strides = (0, 0) if bias is None else (bias.stride(1), bias.stride(0))
         places = cache.place("address"), table.place(cache.n_new), cache.place("ages")
         sizes = {"GROUP": n_rows // len(rows), "HEADS": cache.heads, "D": head_dim}
-        grid = triton.cdiv(n_frames, queries), cache.heads, n_rows
+        grid = triton.cdiv(n_frames, tile[0]), cache.heads, n_rows
         given = qkv, bias, out, rows, rows.stride(0), *places, layer, n_frames, *strides
-        _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=queries, KEYS=keys)
+        _attend_blocks[grid](*given, head_dim**-0.5, **sizes, QUERIES=tile[0], KEYS=tile[1])
         return out
     split = qkv.unflatten(2, (3, cache.heads, -1)).unflatten(0, (len(table.rows), -1))
     query, key, value = split.permute(3, 0, 1, 4, 2, 5)  # [S, group, heads, T, d] each

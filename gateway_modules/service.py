@@ -29,6 +29,7 @@ from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
 from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
+from gateway_modules.pages import Languages, Pages, PresetLibrary, find_pages
 from gateway_modules.queue.desk_client import DeskClient, Pool
 from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.scheduling import EtaTracker
@@ -42,7 +43,6 @@ from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SocketKind
 from gateway_modules.web.limits import NO_SOCKET, Budget
-from gateway_modules.web.pages import Languages, Pages, PresetLibrary, find_pages
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
 from recording.store import CleanupSchedule, FolderStore

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings, SettingsError
+from gateway_modules.pages import find_build
 from gateway_modules.web.certificates import tls_context
 from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
-from gateway_modules.web.pages import find_build
 from launcher.machine import Gpu, PortError, check_port
 from launcher.plan import COMMAND, MODEL_GIB, SAVED_GIB, Planner, slots_of
 from launcher.run_folder import RunFolder

@@ -22,11 +22,11 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
+from gateway_modules.pages import MISSING_PAGE, Preset, PresetSounds
 from gateway_modules.routes.admin import Name
 from gateway_modules.routes.sessions import existing_recording
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
-from gateway_modules.web.pages import MISSING_PAGE, Preset, PresetSounds
 from gateway_modules.web.responses import NO_CACHE, on_error, problems
 
 VIEWER: Final = "session-viewer.html"

@@ -15,8 +15,8 @@ import pytest
 
 from gateway import create_app
 from gateway_modules import service
+from gateway_modules.pages import Pages
 from gateway_modules.service import STATIC
-from gateway_modules.web.pages import Pages
 from gateway_modules.web.responses import IMMUTABLE
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 

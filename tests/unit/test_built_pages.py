@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
-from gateway_modules.web.pages import BUILT_FOLDER, Pages, find_pages
+from gateway_modules.pages import BUILT_FOLDER, Pages, find_pages
 from gateway_modules.web.responses import LEVEL
 from tests.browser.looks import PAGES, PageKind
 from tests.source_tree import ROOT

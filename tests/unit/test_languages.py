@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_modules.web.pages import Languages
+from gateway_modules.pages import Languages
 from tests.page_tree import STATIC
 
 

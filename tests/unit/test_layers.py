@@ -191,7 +191,7 @@ ROOMS = (
 GATEWAY_ROOMS = (
     ("web",),
     ("queue",),
-    ("voices", "presets"),
+    ("voices", "pages"),
     ("relay", "administration"),
     ("openai.chat_request", "openai.worker_request"),
     ("service",),

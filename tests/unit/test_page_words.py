@@ -25,8 +25,8 @@ PLURAL = re.compile(r"""\btn\(\s*"([^"]+)\"""")
 
 # Keys that no script or page names, because the server or the browser does: pattern -> who.
 NAMED_ELSEWHERE: dict[str, str] = {
-    r"language\.name": "gateway_modules/web/pages.py lists it",
-    r"missing\..+": "gateway_modules/web/pages.py shows it",
+    r"language\.name": "gateway_modules/pages.py lists it",
+    r"missing\..+": "gateway_modules/pages.py shows it",
 }
 
 

@@ -10,8 +10,8 @@ import pytest
 from config import PROJECT_ROOT, Settings
 from core.errors import NotFoundError
 from core.store import Store
+from gateway_modules.pages import MODES, PresetAudio, PresetLibrary
 from gateway_modules.voices import VoiceLibrary, find_default_voice
-from gateway_modules.web.pages import MODES, PresetAudio, PresetLibrary
 from tests.unit.test_ref_audio_registry import QuickDecoder, wav
 
 

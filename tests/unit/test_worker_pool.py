@@ -306,5 +306,8 @@ async def test_the_cost_of_dispatch_is_independent_of_the_sessions(occupied: flo
         pool._dispatch_next()  # orders the free slots of those that changed
         assert calls_of(pool._dispatch_next) <= CALLS_PER_WORKER * workers
         if occupied == 0.9:
-            assert calls_of(partial(pool.enqueue, "chat")) <= CALLS_PER_WORKER * workers + 500
+            assert (
+                calls_of(partial(pool.enqueue, new_ticket("chat")))
+                <= CALLS_PER_WORKER * workers + 500
+            )
             pool.leave(tickets[0])

@@ -104,13 +104,14 @@ class RecordingLock:
         with contextlib.ExitStack() as failed:
             # Renamed only when held, so it is never visible unlocked.
             with replacing(folder / names.LOCK_FILE) as unfinished:
-                self._file = failed.enter_context(unfinished.open("rb"))
-                fcntl.flock(self._file, fcntl.LOCK_EX)
+                self._descriptor = os.open(unfinished, os.O_RDONLY | SAFE_FLAGS)
+                failed.callback(os.close, self._descriptor)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             failed.pop_all()
 
     def release(self) -> None:
         remove_lock(self._folder)
-        self._file.close()
+        os.close(self._descriptor)
 
 
 def remove_lock(folder: Path) -> None:

@@ -10,8 +10,9 @@ import asyncio
 import json
 import ssl
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -62,9 +63,13 @@ class CallingView(FakeStreamingView):
 class SeeingView(FakeDuplexView):
     """Mentions pictures that it receives."""
 
-    def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
-        made = super()._speak(sound, pictures)
-        return made.model_copy(update={"text": f"{made.text}{SEEN} "}) if pictures else made
+    async def unit(
+        self, audio: FloatArray, frames: Sequence[Any], *args: Any, **options: Any
+    ) -> DuplexGenerateResult | None:
+        made = await super().unit(audio, frames, *args, **options)
+        if made is None or made.is_listen or not frames:
+            return made
+        return made.model_copy(update={"text": f"{made.text}{SEEN} "})
 
 
 class CallingBackend(FakeBackend):

@@ -133,6 +133,8 @@ class _Replay:
         lengths.append(session.kv.length)
         self._do(self.duplex.close_unit(session), tag + FINALIZE)
         lengths.append(session.kv.length)
+        kept = session.window.units
+        first = unit["unit"] + 1 - len(kept)
         carried = session.window.carried_ids
         marked = session.window.marker_ids + carried if carried else ()
         want_fields = ("kv_after_prefill", "kv_after_generate", "kv_after_finalize")
@@ -147,7 +149,7 @@ class _Replay:
             "n_tts_tokens": result.n_tts_tokens,
             "previous_token_ids": list(marked),
             "preserve_len": session.window.preserved,
-            "unit_history": [[each.index, each.length] for each in session.window.units],
+            "unit_history": [[first + at, each.length] for at, each in enumerate(kept)],
         }
         name = f"{self.file}_meta/unit{unit['unit']}"
         self.report.exact(f"{name}/prefill", (prefilled.success, layout_rows > 0), (True, True))

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from core.engine import WorkCancelledError
 from core.engine.engine import Engine
-from core.errors import GenerationFailedError, ModelError, OmniError, ShuttingDownError
+from core.errors import ModelError, OmniError, ShuttingDownError
 from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
@@ -78,17 +77,10 @@ class ThreadPools:
         self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=keeps_slot)
         return not keeps_slot
 
-    @contextmanager
-    def counting_failures(self) -> Iterator[None]:
-        """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
-        try:
-            yield
-        except (OmniError, WorkCancelledError):
-            raise
-        except Exception as error:
-            self.failures += 1
-            self._log.exception("model_call_failed")
-            raise GenerationFailedError() from error
+    def failed(self) -> None:
+        """Log and count the unexpected failure that is being handled."""
+        self.failures += 1
+        self._log.exception("model_call_failed")
 
     def close(self) -> None:
         """End the threads after their current calls, without waiting for them."""

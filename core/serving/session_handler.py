@@ -11,14 +11,14 @@ import asyncio
 import contextvars
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
-from core.errors import InternalError, OmniError, PictureError
+from core.errors import GenerationFailedError, InternalError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 from core.modes import Mode, TurnMode
@@ -45,6 +45,18 @@ class _Work:
     requested: int = 0
     ended: int = 0
     interrupted: int = 0  # number of the last one that was interrupted
+
+
+@contextmanager
+def counting_failures(pools: ThreadPools) -> Iterator[None]:
+    """Log and count an unexpected failure, and raise `GenerationFailedError` instead."""
+    try:
+        yield
+    except (OmniError, WorkCancelledError):
+        raise
+    except Exception as error:
+        pools.failed()
+        raise GenerationFailedError() from error
 
 
 class SessionThreads:
@@ -81,7 +93,7 @@ class SessionThreads:
         try:
             if done.cancelled():
                 raise WorkCancelledError
-            with self._pools.counting_failures():
+            with counting_failures(self._pools):
                 return done.result()
         finally:
             if was_cancelled:
@@ -263,7 +275,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running.add(task)
         self._feeding = task if feeds else self._feeding
         try:
-            with self._runtime.threads.counting_failures():
+            with counting_failures(self._runtime.threads):
                 return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()

@@ -11,7 +11,8 @@ from typing import Final, Literal
 from core.cascade.arithmetic import computed
 from core.cascade.language import Line
 from core.errors import ContextFullError
-from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW, USER_SPOKE, Speaker
+from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW
+from core.protocols.duplex_units import USER_SPOKE, Speaker
 
 # A model of 0.5 B parameters follows examples better than rules.
 STYLE: Final = (

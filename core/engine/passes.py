@@ -15,6 +15,7 @@ import torch
 from core.engine import WorkCancelledError
 from core.engine.scheduler import KINDS, Batch, Waiting, full_batch, joined, next_batch, size_of
 from core.errors import ShuttingDownError
+from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
@@ -236,6 +237,14 @@ def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
         _answers(executor, [request])[0] if _progress(request) == progress else failure
         for request, progress in zip(requests, before, strict=True)
     ]
+
+
+def free_share(executor: Executor) -> float:
+    """Free share of the memory for conversations; 0 if the device does not answer."""
+    try:
+        return executor.free_share
+    except RuntimeError:
+        return 0.0
 
 
 def _measured(task: Task[Any]) -> Waiting | None:

@@ -20,7 +20,7 @@ from PIL import Image
 from pydantic import Field, ValidationError
 
 from core.engine.engine import Engine
-from core.engine.passes import run_together
+from core.engine.passes import free_share, run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
@@ -35,7 +35,6 @@ from core.schemas.worker import (
     ModelKind,
     Suggestion,
 )
-from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
@@ -165,14 +164,6 @@ def read_card(folder: Path) -> ModelCard:
     except (OSError, ValidationError) as error:
         logger.warning("%s cannot be used: %s", path, error)
         return ModelCard()
-
-
-def free_share(executor: Executor) -> float:
-    """Free share of the memory for conversations; 0 if the device does not answer."""
-    try:
-        return executor.free_share
-    except RuntimeError:
-        return 0.0
 
 
 # Shares of the total loading time.

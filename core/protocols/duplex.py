@@ -11,8 +11,15 @@ from typing import Final
 from core import errors
 from core.endpointing import SpeechStarted
 from core.protocols import events
-from core.protocols.duplex_context import ITEM_MAX_CHARS, CountTokens, Rebase, Speaker
-from core.protocols.duplex_units import DuplexLimits, UnitInput, UnitResults
+from core.protocols.duplex_context import Rebase
+from core.protocols.duplex_units import (
+    ITEM_MAX_CHARS,
+    CountTokens,
+    DuplexLimits,
+    Speaker,
+    UnitInput,
+    UnitResults,
+)
 from core.protocols.effects import (
     Effect,
     Finalize,

@@ -7,89 +7,16 @@ newest of the conversation is kept, and everything else has a budget.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from core.protocols.duplex_units import ITEM_MAX_CHARS, CountTokens, Speaker, SpokenHistory
 from core.schemas.duplex import Prepare
 
 APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
-HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
-ITEMS_MAX: Final = 256
-ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
-USER_SPOKE: Final = "[the user spoke]"
 PREVIOUS: Final = "\n\nprevious: "  # before the conversation so far
 SPEAK_NOW: Final = "\n\nSpeak about this now: "
-
-CountTokens = Callable[[str], int]
-
-
-class Speaker(StrEnum):
-    USER = "User"
-    ASSISTANT = "Assistant"
-    DEVELOPER = "Note"
-
-
-SPEAKER_OF: Final = {
-    "user": Speaker.USER,
-    "assistant": Speaker.ASSISTANT,
-    "developer": Speaker.DEVELOPER,
-    "system": Speaker.DEVELOPER,
-}
-"""Speaker by message role."""
-
-
-class _Said(NamedTuple):
-    """Consecutive text of one speaker, or `USER_SPOKE` until there is a transcript."""
-
-    speaker: Speaker
-    text: str
-    start_samples: int = 0  # of speech without a transcript, in the input
-
-
-class SpokenHistory:
-    """The conversation so far, as text."""
-
-    def __init__(self, count_tokens: CountTokens) -> None:
-        self.count_tokens = count_tokens
-        self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
-
-    def clear(self) -> None:
-        self._items.clear()
-
-    def add(self, speaker: Speaker, text: str) -> None:
-        """Add text; consecutive text of one speaker is one item."""
-        before = self._items[-1] if self._items else None
-        if before is not None and before.speaker is speaker and before.text != USER_SPOKE:
-            self._items.pop()
-            text = before.text + text
-        self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
-
-    def add_speech(self, start_samples: int) -> None:
-        """Note that the user speaks; consecutive speech without a transcript is one item."""
-        if not self._items or self._items[-1].text != USER_SPOKE:
-            self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
-
-    def set_transcript(self, text: str, end_samples: int) -> None:
-        """Set the transcript of the user's newest speech without one that began before its end."""
-        for index, item in reversed(list(enumerate(self._items))):
-            if item.text == USER_SPOKE and item.start_samples <= end_samples:
-                self._items[index] = item._replace(text=text)
-                return
-        self.add(Speaker.USER, f" {text}")
-
-    def lines(self) -> list[str]:
-        """Return the newest items within `HISTORY_TOKENS`, oldest first."""
-        left_tokens, lines = HISTORY_TOKENS, deque[str]()
-        for said in reversed(self._items):
-            line = f"{said.speaker.value}: {said.text.strip()}"
-            left_tokens -= self.count_tokens(line)
-            if left_tokens < 0:
-                break
-            lines.appendleft(line)
-        return list(lines)
 
 
 class Append(StrEnum):

@@ -1,4 +1,4 @@
-"""Units of one duplex session: waiting input, the next unit, results. Pure.
+"""Units of one duplex session: waiting input, the next unit, results, the text so far. Pure.
 
 Bounded: beyond `max_chunks` the oldest chunk is dropped, beyond `max_frames` of a unit the oldest
 picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
@@ -7,9 +7,10 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Frame, Prefetch, Send, StartTimer, StopTimer
@@ -239,3 +240,79 @@ class UnitResults:
     def _wall_clock_ms(self, now_s: float) -> float:
         assert self._unit is not None
         return max(0.0, (now_s - self._unit.arrived_s) * MS_PER_S)
+
+
+# --- the conversation as text ---
+
+HISTORY_TOKENS: Final = 1_024  # ours: of the conversation so far
+ITEMS_MAX: Final = 256
+ITEM_MAX_CHARS: Final = 1_000  # ours: of one speaker's consecutive text, whose end is kept
+USER_SPOKE: Final = "[the user spoke]"
+
+CountTokens = Callable[[str], int]
+
+
+class Speaker(StrEnum):
+    USER = "User"
+    ASSISTANT = "Assistant"
+    DEVELOPER = "Note"
+
+
+SPEAKER_OF: Final = {
+    "user": Speaker.USER,
+    "assistant": Speaker.ASSISTANT,
+    "developer": Speaker.DEVELOPER,
+    "system": Speaker.DEVELOPER,
+}
+"""Speaker by message role."""
+
+
+class _Said(NamedTuple):
+    """Consecutive text of one speaker, or `USER_SPOKE` until there is a transcript."""
+
+    speaker: Speaker
+    text: str
+    start_samples: int = 0  # of speech without a transcript, in the input
+
+
+class SpokenHistory:
+    """The conversation so far, as text."""
+
+    def __init__(self, count_tokens: CountTokens) -> None:
+        self.count_tokens = count_tokens
+        self._items: deque[_Said] = deque(maxlen=ITEMS_MAX)
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    def add(self, speaker: Speaker, text: str) -> None:
+        """Add text; consecutive text of one speaker is one item."""
+        before = self._items[-1] if self._items else None
+        if before is not None and before.speaker is speaker and before.text != USER_SPOKE:
+            self._items.pop()
+            text = before.text + text
+        self._items.append(_Said(speaker, text[-ITEM_MAX_CHARS:]))
+
+    def add_speech(self, start_samples: int) -> None:
+        """Note that the user speaks; consecutive speech without a transcript is one item."""
+        if not self._items or self._items[-1].text != USER_SPOKE:
+            self._items.append(_Said(Speaker.USER, USER_SPOKE, start_samples))
+
+    def set_transcript(self, text: str, end_samples: int) -> None:
+        """Set the transcript of the user's newest speech without one that began before its end."""
+        for index, item in reversed(list(enumerate(self._items))):
+            if item.text == USER_SPOKE and item.start_samples <= end_samples:
+                self._items[index] = item._replace(text=text)
+                return
+        self.add(Speaker.USER, f" {text}")
+
+    def lines(self) -> list[str]:
+        """Return the newest items within `HISTORY_TOKENS`, oldest first."""
+        left_tokens, lines = HISTORY_TOKENS, deque[str]()
+        for said in reversed(self._items):
+            line = f"{said.speaker.value}: {said.text.strip()}"
+            left_tokens -= self.count_tokens(line)
+            if left_tokens < 0:
+                break
+            lines.appendleft(line)
+        return list(lines)

@@ -12,8 +12,8 @@ from typing import Any, Final, get_args
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols import events
-from core.protocols.duplex_context import Append, Appended, CountTokens
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols.duplex_context import Append, Appended
+from core.protocols.duplex_units import CountTokens, DuplexLimits
 from core.protocols.effects import (
     Close,
     Effect,

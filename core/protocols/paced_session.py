@@ -15,8 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from pybase64 import b64encode_as_string
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.duplex_context import SPEAKER_OF, CountTokens, Speaker
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols.duplex_units import SPEAKER_OF, CountTokens, DuplexLimits, Speaker
 from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import MS_PER_S, Detected, Received
 from core.protocols.machine import SessionIds

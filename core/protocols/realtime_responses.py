@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from core.errors import ContextFullError, InternalError, OmniError
 from core.protocols import events, openai_events
-from core.protocols.duplex_context import CountTokens
+from core.protocols.duplex_units import CountTokens
 from core.protocols.effects import (
     Close,
     Effect,

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from core.protocols.duplex import DuplexMachine
-from core.protocols.duplex_context import SPEAKER_OF, CountTokens
-from core.protocols.duplex_units import DuplexLimits
+from core.protocols.duplex_units import SPEAKER_OF, CountTokens, DuplexLimits
 from core.protocols.effects import Effect, Step
 from core.protocols.events import MS_PER_S, AudioReady, Event, Received, StepDone
 from core.protocols.machine import SessionIds

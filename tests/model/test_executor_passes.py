@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.engine.passes import run_alone
-from core.processors.backend import free_share
+from core.engine.passes import free_share, run_alone
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine import kv_cache
 from MiniCPMO45.engine.executor import Executor, most_tokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from core.cascade.language import Line
 from core.cascade.prompts import split_suffix
-from core.protocols.duplex_context import Append, Appended, Rebase, Speaker
+from core.protocols.duplex_context import Append, Appended, Rebase
+from core.protocols.duplex_units import Speaker
 from core.schemas.duplex import Prepare
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
 from tests.fakes.cascade_parts import scripted

@@ -147,8 +147,8 @@ class PoolMachine(PoolBench):
         self.now(act, together=together)
 
     @precondition(lambda self: self.raw_served())
-    @rule(pick=picks, cache=st.none() | histories, confirms=at_once, together=at_once)
-    def release(self, pick: int, cache: str | None, confirms: bool, together: bool) -> None:
+    @rule(pick=picks, cache=histories, confirms=at_once, together=at_once)
+    def release(self, pick: int, cache: str, confirms: bool, together: bool) -> None:
         """A caller gives its worker back, and tries to a second time."""
 
         def act() -> None:
@@ -159,14 +159,14 @@ class PoolMachine(PoolBench):
 
         self.now(act, together=together)
 
-    def give_back(self, number: int, cache: str | None, *, confirms: bool) -> None:
+    def give_back(self, number: int, cache: str, *, confirms: bool) -> None:
         """Release a worker twice; the second time must not matter."""
         ticket = self.tickets[number]
-        ticket.kept_hash = cache or ""
+        ticket.kept_hash = cache
         for _ in range(2):
             self.pool.leave(ticket, is_lost=confirms)
         confirms = confirms or ticket.request_type in LONG_REQUESTS
-        self.model.leave(number, cache, confirms=confirms)
+        self.model.leave(number, cache or None, confirms=confirms)
 
     # Workers.
 
@@ -274,7 +274,7 @@ class PoolMachine(PoolBench):
             self.pool.cancel(self.tickets[number].ticket_id)
             self.drop(number)
         while self.raw_served():
-            self.give_back(self.raw_served()[0], None, confirms=False)
+            self.give_back(self.raw_served()[0], "", confirms=False)
 
     def restore_workers(self) -> None:
         for index in range(len(self.workers)):

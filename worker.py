@@ -49,9 +49,6 @@ from settings.embedded import (
 from settings.workers import worker_name
 
 UNUSABLE: Final = 2  # exit code
-# Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
-# reacquire it while sockets are busy.
-SWITCH_INTERVAL_S: Final = 0.0005
 # Freed memory of different sizes can be joined: 0.6 GB less with one conversation in int4.
 ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
@@ -155,7 +152,6 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     model_path, embedded = settings.model.model_path, settings.model.embedded
     if model_path is None:
         folder = default_checkpoint(settings.service.data_dir, embedded)

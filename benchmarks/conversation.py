@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from MiniCPMO45.engine.steps import (
     CODES_PER_UNIT,
     Answers,
     ChooseToken,
+    Collect,
     DrawCodes,
     EncodeImages,
     LlmForward,
@@ -85,9 +85,9 @@ class StageClock:
         """Switch to the stage after the answer."""
         self._forward = "finalize"
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    def submit(self, requests: Sequence[Request]) -> Collect:
         began_s = time.perf_counter()
-        answers = self._answers.answer(requests)
+        answers = self._answers.submit(requests)()
         if self._wait is not None:
             self._wait()
         stage = STAGE_OF.get(type(requests[0]), "prepare")
@@ -96,7 +96,7 @@ class StageClock:
             if stage == "prefill":
                 self._forward = "decode"
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began_s
-        return answers
+        return lambda: answers
 
 
 class Conversation:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import cycle, islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from benchmarks.rig import Rig
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
-from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, DrawCodes, Request, Steps
+from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Collect, DrawCodes, Request, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
 from MiniCPMO45.modes.prompt_input import Frame
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
@@ -113,8 +112,8 @@ class ScriptedAnswers:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
-        return self._executor.answer(
+    def submit(self, requests: Sequence[Request]) -> Collect:
+        return self._executor.submit(
             [
                 replace(each, least=each.count) if isinstance(each, DrawCodes) else each
                 for each in requests

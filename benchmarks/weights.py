@@ -122,7 +122,7 @@ class Fed:
         )
         rows = []
         for ids in (self._ids[:PROMPT_TOKENS], *([each] for each in self._ids[PROMPT_TOKENS:])):
-            [output] = runner.feed([LlmForward(kv, (TokenIds(tuple(ids)),))])
+            [output] = runner.feed([LlmForward(kv, (TokenIds(tuple(ids)),))])()
             assert isinstance(output, LlmOutput) and output.logits is not None
             rows.append(output.logits.float())
         return torch.stack(rows[1:])

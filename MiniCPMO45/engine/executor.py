@@ -22,6 +22,7 @@ from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, Sp
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
     ChooseToken,
+    Collect,
     DrawCodes,
     EncodeClips,
     EncodeImages,
@@ -32,7 +33,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, capture_all, is_small_card, read_back
+from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, HostCopy, capture_all, is_small_card
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -61,7 +62,8 @@ class MissingVoiceError(RuntimeError):
     """Speech was requested and the checkpoint has no vocoder."""
 
 
-Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
+Handler = Callable[[Sequence[Any]], Collect]
+Handlers = dict[type, Handler]
 
 
 class Executor:
@@ -108,23 +110,23 @@ class Executor:
         )
         self._handlers: Handlers = {
             LlmForward: self._text.feed,
-            ChooseToken: self._text.choose,
-            EncodeClips: self._encode_clips,
-            EncodeStream: self._audio.embed_streams,
-            EncodeImages: self._encode_images,
-            DrawCodes: self._speech.draw,
+            ChooseToken: _complete(self._text.choose),
+            EncodeClips: _complete(self._encode_clips),
+            EncodeStream: _complete(self._audio.embed_streams),
+            EncodeImages: _complete(self._encode_images),
+            DrawCodes: _complete(self._speech.draw),
             Vocode: self._vocode,
-            OpenVoice: self._open_voices,
+            OpenVoice: _complete(self._open_voices),
         }
         self.memory_at_start = self._capture() if self._has_graphs else None
 
     @cached_property
-    def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
-        """Answer requests of one kind, in their order; each request type documents its answer.
+    def submit(self) -> Callable[[Sequence[Request]], Collect]:
+        """Enqueue requests of one kind; each request type documents its answer.
 
         At most one per conversation, besides pictures encoded ahead.
         """
-        return partial(_answer, self._handlers)
+        return partial(_submit, self._handlers)
 
     @property
     def device(self) -> torch.device:
@@ -229,10 +231,11 @@ class Executor:
         encoded = iter(self._vision.encode(slices))
         return [[next(encoded) for _ in request.slices] for request in requests]
 
-    def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
+    def _vocode(self, requests: Sequence[Vocode]) -> Collect:
         """Answer with samples on the host, in one copy, since each copy waits for the device."""
         waves = self._vocoder().stream_many(requests)
-        return list(read_back(torch.cat(waves)).split([len(wave) for wave in waves]))
+        samples, lengths = HostCopy(torch.cat(waves)), [len(wave) for wave in waves]
+        return lambda: list(samples.wait().split(lengths))
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
         vocoder, voices = self._vocoder(), self.voices
@@ -247,11 +250,21 @@ class Executor:
 
 
 @torch.inference_mode()
-def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
+def _submit(handlers: Handlers, requests: Sequence[Request]) -> Collect:
     if not requests:
-        return []
+        return list
     [kind] = {type(request) for request in requests}
     return handlers[kind](requests)
+
+
+def _complete(handler: Callable[[Sequence[Any]], list[Any]]) -> Handler:
+    """Return a handler whose answers the host need not wait for after its call."""
+
+    def submit(requests: Sequence[Any]) -> Collect:
+        answers = handler(requests)
+        return lambda: answers
+
+    return submit
 
 
 def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import NO_POSITION, PAGE_TOKENS, RowMap, attend
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens
-from MiniCPMO45.kernels.device import Staging, upload
+from MiniCPMO45.kernels.device import Staging
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import Norms
 
@@ -119,6 +119,12 @@ class KvStore:
             )
         return [heapq.heappop(self._free_pages) for _ in range(count)]
 
+    def write_pages(self, places: Sequence[tuple[int, int]]) -> None:
+        """Enqueue the upload of pages, each with its index in the flat page table."""
+        staged = torch.tensor(places, pin_memory=self.device.type == "cuda")
+        index, pages = staged.to(self.device, non_blocking=True).unbind(1)
+        self.page_table.view(-1).index_copy_(0, index, pages.int())
+
     def release(self, slots: list[int], pages: list[int]) -> None:
         """Return rows of the page table and pages; empties both lists."""
         self.free_slots += slots
@@ -187,11 +193,13 @@ class KvHandle:
         return len(self._pages) * self.store.page_tokens
 
     def reserve(self, tokens: int) -> None:
-        """Allocate pages for `tokens` in total.
+        """Allocate pages for `tokens` in total; raises as `reserve_all`."""
+        reserve_all([(self, tokens - self.length)])
 
-        Raises:
-            CacheFullError: more than the model's context length or than the free pages, or too many
-                caches hold tokens.
+    def take_pages(self, tokens: int) -> list[tuple[int, int]]:
+        """Take the pages missing for `tokens` in total, each with its index in the flat page table.
+
+        Raises as `reserve_all`.
         """
         store, limit = self.store, self.store.shape.max_position_embeddings
         if tokens > limit:
@@ -199,14 +207,14 @@ class KvHandle:
         held = len(self._pages)
         missing = -(-tokens // store.page_tokens) - held
         if missing <= 0:
-            return
+            return []
         if not self._slots and not store.free_slots:
             raise CacheFullError(f"all {store.page_table.shape[0]} caches are in use")
         taken = store.take_pages(missing)
         self._pages += taken
         if not self._slots:
             self._slots.append(store.free_slots.pop())
-        upload(taken, store.page_table[self.slot, held : held + missing])
+        return list(enumerate(taken, self.slot * store.page_table.shape[1] + held))
 
     def advance(self, tokens: int) -> None:
         self.length += tokens
@@ -308,13 +316,19 @@ def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
     """Allocate pages for the growth of every cache before any of them takes a row.
 
     Raises:
-        CacheFullError: a conversation would exceed the context length or the memory.
+        CacheFullError: a conversation would exceed the context length or the free pages, or too
+            many caches hold tokens.
         ValueError: one conversation appears twice.
     """
     if len({id(kv) for kv, _ in growth}) != len(growth):
         raise ValueError("one cache may appear only once in a batch")
-    for kv, count in growth:
-        kv.reserve(kv.length + count)
+    places: list[tuple[int, int]] = []
+    try:
+        for kv, count in growth:
+            places += kv.take_pages(kv.length + count)
+    finally:
+        if places:  # one upload, since each costs as much as a small kernel
+            growth[0][0].store.write_pages(places)
 
 
 NO_VECTOR = -1

@@ -210,7 +210,7 @@ class UnitDraft:
     """Text of a unit until its terminators are in the cache."""
 
     ids: list[int] = field(default_factory=list)  # spoken, without the unit's first decision
-    hidden: list[Tensor] = field(default_factory=list)  # state [hidden] of each id
+    hidden: list[Tensor] = field(default_factory=list)  # state [1, hidden] of each id
     terminator: int | None = None  # id to feed when the unit is finalized
     is_listen: bool = False
     end_of_turn: bool = False

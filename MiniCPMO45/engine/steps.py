@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -164,9 +164,13 @@ Request = LlmForward | ChooseToken | Encoding | DrawCodes | Vocode | OpenVoice
 Steps = Generator[Request | Emit, Any, T]
 
 
-class Answers(Protocol):
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of one kind, in order.
+Collect = Callable[[], list[Any]]
+"""Waits for the answers to requests and returns them in order.
 
-        The answer to a request that failed alone is its exception.
-        """
+The answer to a request that failed alone is its exception.
+"""
+
+
+class Answers(Protocol):
+    def submit(self, requests: Sequence[Request]) -> Collect:
+        """Enqueue the work of requests of one kind on the device."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
@@ -21,7 +21,7 @@ from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits,
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
-from MiniCPMO45.kernels.device import Capturable, Staging, read_back
+from MiniCPMO45.kernels.device import Capturable, HostCopy, Staging, read_back
 from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
@@ -101,7 +101,8 @@ class TextRows:
     """New rows of one request and the results of its passes.
 
     `wants_logits` also if the policy decides on the host; `decision` is None then. `hidden`
-    [n, width] holds the states of each pass; `token` is not settled by the policy yet.
+    [n, width] holds the states of each pass. `tokens` holds the chosen token, which the policy has
+    not settled yet, at index `row`.
     """
 
     request: LlmForward
@@ -110,7 +111,8 @@ class TextRows:
     decision: TextDecision | None
     hidden: list[Tensor] = field(default_factory=list)
     logits: Tensor | None = None
-    token: int | None = None
+    tokens: HostCopy | None = None
+    row: int = 0
 
     @classmethod
     def of(cls, request: LlmForward) -> TextRows:
@@ -132,8 +134,8 @@ class TextRows:
         logits, decision = self.logits if self.request.wants_logits else None, self.request.decision
         if decision is None:
             return LlmOutput(logits, hidden)
-        if self.token is not None:
-            token = _settle(self.token, decision)
+        if self.tokens is not None:
+            token = _settle(self.tokens.numbers[self.row], decision)
         else:
             assert self.logits is not None
             token = _decide(self.logits, decision)
@@ -212,8 +214,8 @@ class TextRunner:
         heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
         return [*self.decodes.captured, *heads]
 
-    def feed(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
-        """Feed rows of different conversations; either all caches grow, at the end, or none.
+    def feed(self, requests: Sequence[LlmForward]) -> Callable[[], list[LlmOutput | Exception]]:
+        """Enqueue rows of different conversations; either all caches grow, or none.
 
         Raises:
             CacheFullError: a conversation would exceed the context length or the memory.
@@ -227,7 +229,7 @@ class TextRunner:
             run(group, [owners[id(part.kv)] for part in group])
         for text in texts:
             text.rows.kv.advance(len(text.rows.ids))
-        return [text.answer() for text in texts]
+        return lambda: [text.answer() for text in texts]
 
     def choose(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
         """Choose a token from logits [vocabulary] of each conversation.
@@ -287,9 +289,9 @@ def _take(scores: Scores, texts: Sequence[TextRows | None]) -> None:
         for row, text in wanting:
             text.logits = kept[row]
     if deciding := [(row, text) for row, text in ready if text.decision is not None]:
-        tokens = read_back(scores.tokens[: len(texts)]).tolist()
+        tokens = HostCopy(scores.tokens[: len(texts)])
         for row, text in deciding:
-            text.token = tokens[row]
+            text.tokens, text.row = tokens, row
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

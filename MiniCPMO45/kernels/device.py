@@ -3,7 +3,7 @@
 One file holds an operation's plain PyTorch version, which defines it, and its kernel. A dependent
 launch may start while its predecessor runs. Its programs call `await_rows` before they read the
 predecessor's results and before they write, so kernels complete in order. All graphs share one
-memory pool and are replayed in order on one stream. Only `read_back` waits for a device."""
+memory pool and are replayed in order on one stream. Only `HostCopy` waits for a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
@@ -302,16 +302,31 @@ class Staging:
             self._copied.record()
 
 
+class HostCopy:
+    """A copy of a tensor to the host, enqueued on the current stream when it is created."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
+        self._host.copy_(values, non_blocking=True)
+        self._copied = torch.cuda.Event() if values.is_cuda else None
+        if self._copied is not None:
+            self._copied.record()
+
+    def wait(self) -> Tensor:
+        """Return the copy once it is complete; work enqueued after it may still run."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._host
+
+    @cached_property
+    def numbers(self) -> list[Any]:
+        """The copy as nested lists; waits for it."""
+        return self.wait().tolist()
+
+
 def read_back(values: Tensor) -> Tensor:
     """Wait for all queued work and return a copy on the host."""
-    if not values.is_cuda:
-        return values.clone()
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    host.copy_(values, non_blocking=True)
-    done = torch.cuda.Event()
-    done.record()
-    done.synchronize()
-    return host
+    return HostCopy(values).wait()
 
 
 SMALL_CARD_BYTES = 12_000_000_000  # below this much, memory is worth more than time

@@ -340,7 +340,7 @@ class DuplexCapability:
             draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
             if step > 0:
                 draft.ids.append(token)
-                draft.hidden.append(output.hidden[-1])
+                draft.hidden.append(output.hidden)
             token = output.token
         draft.terminator = self.tokens.chunk_eos
         return draft

@@ -217,7 +217,7 @@ def speak_unit(
     )
     is_last = draft.end_of_turn
     is_inside_turn = not is_last and session.speech.kv.length > 0
-    hidden = torch.stack(draft.hidden) if draft.hidden else None
+    hidden = torch.cat(draft.hidden) if draft.hidden else None
     pieces = condition(draft.ids, hidden, config, is_text_end=False)
     watch.lap("tts_prep")
     most = CODES_PER_REQUEST

@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from core.engine import WorkCancelledError
-from core.engine.scheduler import KINDS, Batch, Waiting, full_batch, joined, next_batch, size_of
+from core.engine.scheduler import (
+    KINDS,
+    STAYS_ON_DEVICE,
+    Batch,
+    Waiting,
+    full_batch,
+    joined,
+    next_batch,
+    size_of,
+)
 from core.errors import ShuttingDownError
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
+    Collect,
     DrawCodes,
     Emit,
     EncodeClips,
@@ -171,33 +181,51 @@ def run_pass(
     began_s = now_s()
     pending = [task for task in tasks if task.advance(began_s) is not None]
     if len(pending) == 1 and (request := pending[0].request) is not None:
-        pending[0].answer(*_answers(executor, [request]))  # a lone request needs no plan
+        pending[0].answer(*_submit(executor, [request])())  # a lone request needs no plan
         return
     waiting = {task: found for task in pending if (found := _measured(task)) is not None}
     if not waiting:
         return
     has_run = False
+    answer_batch: Callable[[], None] | None = None  # one whose answers the host does not have yet
     for kind in KINDS:
+        if kind not in STAYS_ON_DEVICE and answer_batch is not None:
+            answer_batch()
+            answer_batch = None
         if batch := next_batch(kind, list(waiting.values()), now_s()):
-            _answer_batch(executor, batch, waiting, now_s)
-            has_run = True
+            has_run, submitted = True, _submit_batch(executor, batch, waiting, now_s)
+            if kind in STAYS_ON_DEVICE:
+                submitted()
+            else:
+                answer_batch = submitted
+    if answer_batch is not None:
+        answer_batch()
     if waiting and not has_run:  # the device never idles; the other kinds stay delayed
         urgent = min(waiting.values(), key=lambda each: each.deadline_s)
-        _answer_batch(executor, full_batch(urgent.kind, list(waiting.values())), waiting, now_s)
+        batch = full_batch(urgent.kind, list(waiting.values()))
+        _submit_batch(executor, batch, waiting, now_s)()
 
 
-def _answer_batch(
+def _submit_batch(
     executor: Answers, batch: Batch, waiting: dict[Task[Any], Waiting], now_s: Callable[[], float]
-) -> None:
-    """Answer a batch and replace its requests in `waiting` by those that follow."""
+) -> Callable[[], None]:
+    """Remove the requests of a batch from `waiting` and enqueue their work.
+
+    The returned function answers them and adds the requests that follow.
+    """
     tasks = list(waiting)
-    answers = _answers(executor, [chunk.request for chunk in batch])
-    for chunk, answer in zip(batch, answers, strict=True):
-        task = tasks[chunk.index]
-        task.answer(answer, chunk.rest)
+    submitted = [(tasks[chunk.index], chunk.rest) for chunk in batch]
+    for task, _ in submitted:
         del waiting[task]
-        if task.advance(now_s()) is not None and (found := _measured(task)) is not None:
-            waiting[task] = found
+    collect = _submit(executor, [chunk.request for chunk in batch])
+
+    def answer_batch() -> None:
+        for (task, rest), answer in zip(submitted, collect(), strict=True):
+            task.answer(answer, rest)
+            if task.advance(now_s()) is not None and (found := _measured(task)) is not None:
+                waiting[task] = found
+
+    return answer_batch
 
 
 def run_together(executor: Answers, works: Sequence[Steps[T]]) -> list[T]:
@@ -223,20 +251,32 @@ def run_alone(steps: Steps[T], executor: Answers) -> T:
     return run_together(executor, [steps])[0]
 
 
-def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
-    """Answer requests of one kind; the answer to a failed one is its exception."""
+def _submit(executor: Answers, requests: list[Request]) -> Collect:
+    """Enqueue requests of one kind; the answer to a failed one is its exception."""
     before = [_progress(request) for request in requests]
-    try:
-        return executor.answer(requests)
-    except Exception as error:
+
+    def retry(failure: Exception) -> list[Any]:
+        """One request failed the batch. Those whose conversations are unchanged are retried."""
         if len(requests) == 1:
-            return [error]
-        failure = error
-    # One request failed the batch. Those whose conversations are unchanged are retried alone.
-    return [
-        _answers(executor, [request])[0] if _progress(request) == progress else failure
-        for request, progress in zip(requests, before, strict=True)
-    ]
+            return [failure]
+        return [
+            _submit(executor, [request])()[0] if _progress(request) == progress else failure
+            for request, progress in zip(requests, before, strict=True)
+        ]
+
+    def collected() -> list[Any]:
+        try:
+            with torch.inference_mode():
+                return collect()
+        except Exception as error:
+            return retry(error)
+
+    try:
+        collect = executor.submit(requests)
+    except Exception as error:
+        answers = retry(error)
+        return lambda: answers
+    return collected
 
 
 def free_share(executor: Executor) -> float:

@@ -64,19 +64,20 @@ KINDS: Final[tuple[type, ...]] = (
     OpenVoice,
     ChooseToken,
     LlmForward,
+    EncodeImages,
     DrawCodes,
     Vocode,
     EncodeClips,
     EncodeStream,
     Prefill,
-    EncodeImages,
 )
 """Kinds in the order in which a pass answers them.
 
 Each follows what is usually requested before it, so that one pass takes a unit several steps
-further. The host reads no answer of the last four: while the device computes them, the host
-prepares the next pass.
+further. Encodings and prefills, whose answers stay on the device, come between the kinds whose
+answers the host reads: while the device computes the one, the host prepares the other.
 """
+STAYS_ON_DEVICE: Final = frozenset({EncodeImages, EncodeClips, EncodeStream, Prefill})
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -171,6 +172,11 @@ WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
 WARM_UP_SHARE: Final = 0.9
 
+# Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
+# reacquire it while sockets are busy. Set after loading: Triton up to 3.6 may mix up two kernels'
+# launchers if threads that start them are switched between.
+SWITCH_INTERVAL_S: Final = 0.0005
+
 Load = Callable[[Engine, Report], UnifiedProcessor]
 """Loads a model whose views an engine runs, and reports its progress."""
 
@@ -228,6 +234,7 @@ class RealBackend:
                 logger.info("unit durations, s by sessions: %s", self.unit_s_by_sessions)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.tidy()
         gc.freeze()
         self.media.make_ready()

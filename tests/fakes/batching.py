@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from core.engine.passes import Task, TaskState, resume, run_pass
-from MiniCPMO45.engine.steps import Answers, Emit, Request, Steps
+from MiniCPMO45.engine.steps import Answers, Collect, Emit, Request, Steps
 
 T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R", bound=Sequence[Any])
+
+
+def at_once(answer: Callable[[S, R], list[Any]]) -> Callable[[S, R], Collect]:
+    """Turn a method that answers requests into the `submit` of an executor."""
+
+    def submit(self: S, requests: R) -> Collect:
+        answers = answer(self, requests)
+        return lambda: answers
+
+    return submit
 
 
 def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
@@ -64,7 +76,7 @@ def answer_by_kind(requests: Sequence[Request], executor: Answers) -> list[Any]:
     answers: list[Any] = [None] * len(requests)
     for kind in dict.fromkeys(type(request) for request in requests):
         mine = [index for index, request in enumerate(requests) if type(request) is kind]
-        found = executor.answer([requests[index] for index in mine])
+        found = executor.submit([requests[index] for index in mine])()
         for index, answer in zip(mine, found, strict=True):
             answers[index] = answer
     return answers

@@ -35,6 +35,7 @@ from MiniCPMO45.kernels.products import rotate
 from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
 from MiniCPMO45.token2wav.vocoder import CodeChunk
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+from tests.fakes.batching import at_once
 from tests.fakes.decoders import decoder_shape
 from tests.fakes.vocoder_lengths import count_samples
 
@@ -123,8 +124,9 @@ class ScriptedExecutor:
     def fed_ids(self) -> list[tuple[int, ...]]:
         return [tuple(_labels(request)) for request in self.of_kind(LlmForward)]
 
+    @at_once
     @torch.inference_mode()
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         self.requests += requests
         handlers: dict[type, Callable[[Any], Any]] = {
             LlmForward: self._run_llm,

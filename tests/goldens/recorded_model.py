@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import DrawCodes, EncodeClips
+from MiniCPMO45.engine.steps import Collect, DrawCodes, EncodeClips
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import DenseAttention
@@ -71,7 +70,7 @@ class RecordedExecutor(Executor):
         self.tts_store.rope = self.speech_rope
         self._draw, self._handlers[DrawCodes] = self._handlers[DrawCodes], self._draw_codes
 
-    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[Any]:
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> Collect:
         everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
         self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
         return self._draw(requests)

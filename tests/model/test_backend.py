@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from core.processors.backend import (
     speak_once,
 )
 from core.schemas.worker import ModelKind
-from MiniCPMO45.engine.steps import DrawCodes, EncodeImages, Request
+from MiniCPMO45.engine.steps import Collect, DrawCodes, EncodeImages, Request
 from tests.fakes.decoders import held_tokens
 from tests.model.views import load
 
@@ -72,13 +71,13 @@ def test_units_of_one_and_of_several_sessions_are_timed_and_leave_nothing_behind
     stores = executor.llm_store, executor.tts_store
     held = [held_tokens(store) for store in stores]
     asked: list[Request] = []
-    answer = executor.answer
+    submit = executor.submit
 
-    def noted(requests: Sequence[Request]) -> list[Any]:
+    def noted(requests: Sequence[Request]) -> Collect:
         asked.extend(requests)
-        return answer(requests)
+        return submit(requests)
 
-    monkeypatch.setattr(executor, "answer", noted)
+    monkeypatch.setattr(executor, "submit", noted)
     ticks = accumulate(count(1))  # each round takes one second more than the one before
     measured = measure_units(context, 2, now_s=lambda: float(next(ticks)))
     assert measured == {1: 2.0, 2: 2.0 + 2 * ROUNDS}

@@ -23,6 +23,7 @@ from MiniCPMO45.modes.prompt_input import PrefillOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message, PromptTooLongError
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from tests.fakes.batching import at_once
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, VARIED, ScriptedTurns, Stopping, ToyTurns
@@ -133,7 +134,7 @@ def test_greedy_decoding_takes_the_most_likely_token(toy: Toy) -> None:
     for index, token in enumerate(reply.ids):
         fresh = talk.model.executor.open_session("again")
         fed = (*toy.tokenizer.encode(reply.prompt), *reply.ids[:index])
-        [output] = talk.recorder.answer([LlmForward(fresh.kv, (TokenIds(fed),))])
+        [output] = talk.recorder.submit([LlmForward(fresh.kv, (TokenIds(fed),))])()
         logits = output.logits.float().clone()
         for seen in set(reply.ids[:index]):
             factor = settings.repetition_penalty
@@ -237,10 +238,11 @@ class _Mute:
     def __init__(self, talk: ScriptedTurns) -> None:
         self.talk = talk
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         if any(isinstance(request, Vocode) for request in requests):
             raise RuntimeError("out of memory")
-        return self.talk.executor.answer(requests)
+        return self.talk.executor.submit(requests)()
 
 
 def test_speech_failure_is_reported(toy: Toy) -> None:

@@ -19,6 +19,7 @@ from MiniCPMO45.engine.steps import DrawCodes, LlmOutput, Request
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from tests.fakes.batching import at_once
 from tests.model.toy import UnitInput, build_toy, picture, prepare, run_unit, speech
 
 ACTS = (Act.LISTEN, Act.SPEAK, Act.SPEAK, Act.SPEAK_LAST, Act.LISTEN, Act.SPEAK, Act.LISTEN)
@@ -48,12 +49,13 @@ class Recorder:
         self._executor = executor
 
     @torch.inference_mode()
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         [request] = requests
         rule = CountingRule(1.0, 1.0)
         if isinstance(request, DrawCodes):
             request = replace(request, rule=rule)
-        [answer] = self._executor.answer([request])
+        [answer] = self._executor.submit([request])()
         name = type(request).__name__
         tensors = rule.seen if isinstance(request, DrawCodes) else _tensors(answer)
         self.answers += [(name, part.float().cpu().clone()) for part in tensors]

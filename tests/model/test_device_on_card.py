@@ -84,7 +84,7 @@ def assert_texts_are_those_of_the_cpu(toy: Toy, engine: Executor, on_cpu: Execut
     kvs, theirs = ([each.llm_store.open() for _ in range(6)] for each in (engine, on_cpu))
     for requests in text_rounds(toy):
         asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in requests(theirs)]
-        found, expected = engine.answer(requests(kvs)), on_cpu.answer(asked)
+        found, expected = engine.submit(requests(kvs))(), on_cpu.submit(asked)()
         for one, other in zip(found, expected, strict=True):
             assert_close(one.hidden.cpu(), other.hidden)
             if other.logits is not None:
@@ -95,7 +95,7 @@ def test_codes_are_those_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: 
     rounds = zip(code_rounds(toy_on_card, engine), code_rounds(toy_on_card, on_cpu), strict=True)
     for mine, theirs in rounds:
         asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in theirs]
-        assert engine.answer(mine) == on_cpu.answer(asked)
+        assert engine.submit(mine)() == on_cpu.submit(asked)()
 
 
 def test_a_small_card_gets_passes_for_its_slots_and_answers_alike(
@@ -138,20 +138,20 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     kv, [decision] = engine.llm_store.open(), greedy_decisions(toy_on_card, 1)
     rows = vectors(toy_on_card, 9)
     [draws, *_] = code_rounds(toy_on_card, engine)
-    [opening] = engine.answer([LlmForward(kv, (TokenIds((5,)),))])
+    [opening] = engine.submit([LlmForward(kv, (TokenIds((5,)),))])()
     pixels = np.full((720, 1280, 3), 7, np.uint8)
     seen = EncodeImages(slice_image(Image.fromarray(pixels), 1, SliceConfig()).slices)
     for request in (ChooseToken(opening.logits, decision), seen):
-        engine.answer([request])  # uploads what never changes
+        engine.submit([request])()  # uploads what never changes
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as waits:
             warnings.simplefilter("always")
             fed = LlmForward(kv, (TokenIds((5,)), Embeddings(rows)), decision=decision)
-            engine.answer([fed])
-            engine.answer([LlmForward(kv, (TokenIds((6,)),), decision=decision)])
-            engine.answer([seen])
-            engine.answer(draws)
+            engine.submit([fed])()
+            engine.submit([LlmForward(kv, (TokenIds((6,)),), decision=decision)])()
+            engine.submit([seen])()
+            engine.submit(draws)()
             with torch.inference_mode():
                 kv.drop(2, 4)
     finally:
@@ -180,9 +180,9 @@ def _full_width() -> MiniCPMOForConditionalGeneration:
 def _teacher_forced(executor: Executor, ids: list[int]) -> Tensor:
     """Logits after each token behind the prompt, float32 [TEACHER_FORCED_TOKENS, vocabulary]."""
     kv = executor.llm_store.open()
-    executor.answer([LlmForward(kv, (TokenIds(tuple(ids[:PROMPT_TOKENS])),))])
+    executor.submit([LlmForward(kv, (TokenIds(tuple(ids[:PROMPT_TOKENS])),))])()
     steps = [LlmForward(kv, (TokenIds((token,)),)) for token in ids[PROMPT_TOKENS:]]
-    return torch.stack([executor.answer([step])[0].logits.float() for step in steps])
+    return torch.stack([executor.submit([step])()[0].logits.float() for step in steps])
 
 
 def _is_clear(logits: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def generate_until(bench: Bench, kind: type) -> UnitResult:
         while True:
             request = resume(steps, answer)
             assert not isinstance(request, Emit)
-            [answer] = bench.executor.answer([request])
+            [answer] = bench.executor.submit([request])()
             if isinstance(request, kind):
                 bench.session.stop.set()
     result: UnitResult = end.value.value

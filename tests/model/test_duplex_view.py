@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from core.errors import (
 )
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
-from MiniCPMO45.engine.steps import OpenVoice
+from MiniCPMO45.engine.steps import Collect, OpenVoice
 from tests.model.toy import picture, speech
 
 SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
@@ -172,13 +173,14 @@ def test_the_vocoder_may_have_a_separate_voice(
     view: DuplexView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[np.ndarray] = []
-    answer = view.context.model.executor._open_voices
+    handlers = view.context.model.executor._handlers
+    submit = handlers[OpenVoice]
 
-    def remember(requests: list[OpenVoice]) -> list[object]:
+    def remember(requests: Sequence[OpenVoice]) -> Collect:
         opened.extend(request.audio for request in requests)
-        return list(answer(requests))
+        return submit(requests)
 
-    monkeypatch.setitem(view.context.model.executor._handlers, OpenVoice, remember)
+    monkeypatch.setitem(handlers, OpenVoice, remember)
     prompted, spoken = speech(1.0, 1), speech(1.0, 2)
     view.prepare(ref_audio=prompted, tts_audio=spoken)
     view.prepare(ref_audio=prompted)

@@ -20,7 +20,7 @@ from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.speech import UnitSound
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder import finish_unit
-from tests.fakes.batching import collect, stream_alone
+from tests.fakes.batching import at_once, collect, stream_alone
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.test_speech import PER_CODE, SECOND, SILENCE, speak
@@ -49,7 +49,7 @@ class Speaker:
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
-        draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)], end_of_turn=is_turn_end)
+        draft = UnitDraft([300], [torch.ones(1, HIDDEN_SIZE)], end_of_turn=is_turn_end)
         spoken = collect(speak(self.session, draft), self.executor)
         self.executor.codes = []
         return spoken
@@ -147,7 +147,7 @@ def test_unit_with_pending_codes_is_not_split() -> None:
 def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
-    draft = UnitDraft([300], [torch.ones(HIDDEN_SIZE)])
+    draft = UnitDraft([300], [torch.ones(1, HIDDEN_SIZE)])
     stream = stream_alone(speak(speaker.session, draft), speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
@@ -167,14 +167,14 @@ def test_both_parts_equal_the_vocoder_with_that_split(toy: Toy) -> None:
     waiting = list(SILENCE)
     for number in range(3):
         hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
-        draft = UnitDraft([300, 301], list(hidden))
+        draft = UnitDraft([300, 301], list(hidden.split(1)))
         answers = _Listening(executor)
         [part], (rest, _) = collect(speak(session, draft, config), answers)
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25
         every = [*waiting, *codes]
         for sound, piece in ((part.waveform, every[:8]), (rest, every[5:])):
-            [samples] = executor.answer([Vocode(other, tuple(piece), False)])
+            [samples] = executor.submit([Vocode(other, tuple(piece), False)])()
             np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
         waiting = every[-3:]
 
@@ -186,12 +186,13 @@ class _Listening:
         self.executor = executor
         self.codes: list[tuple[int, ...]] = []
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         endless = [
             replace(each, least=each.count) if isinstance(each, DrawCodes) else each
             for each in requests
         ]
-        answers = self.executor.answer(endless)
+        answers = self.executor.submit(endless)()
         self.codes += [
             answer.codes
             for request, answer in zip(requests, answers, strict=True)

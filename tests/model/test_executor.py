@@ -112,7 +112,7 @@ def _assert_close(one: Any, other: Any) -> None:
 
 def test_a_mixed_group_is_answered_like_each_request_alone(toy: Toy, executor: Executor) -> None:
     together = answer_by_kind(_requests(toy, executor), executor)
-    alone = [executor.answer([request])[0] for request in _requests(toy, executor)]
+    alone = [executor.submit([request])()[0] for request in _requests(toy, executor)]
     for one, other in zip(together, alone, strict=True):
         _assert_close(one, other)
 
@@ -135,15 +135,15 @@ def test_a_known_voice_sample_is_not_encoded_again(
 ) -> None:
     executor, calls = toy.executor(), _encoder_calls(monkeypatch)
     sample, longer = (tuple(clip_mels(speech(seconds, 3))) for seconds in (2.0, 2.5))
-    [plain] = executor.answer([EncodeClips(sample, 50)])
-    together = executor.answer([EncodeClips(sample, 50, is_voice=True) for _ in range(3)])
-    [again] = executor.answer([EncodeClips(sample, 50, is_voice=True)])
+    [plain] = executor.submit([EncodeClips(sample, 50)])()
+    together = executor.submit([EncodeClips(sample, 50, is_voice=True) for _ in range(3)])()
+    [again] = executor.submit([EncodeClips(sample, 50, is_voice=True)])()
     assert calls == [1, 1], "one of a user's clip, one of the voice sample"
     for [rows] in (*together, again):
         assert torch.equal(rows, plain[0])
-    executor.answer([EncodeClips(sample, None, is_voice=True)])
-    executor.answer([EncodeClips(longer, 50, is_voice=True)])
-    executor.answer([EncodeClips(sample, 50)])
+    executor.submit([EncodeClips(sample, None, is_voice=True)])()
+    executor.submit([EncodeClips(longer, 50, is_voice=True)])()
+    executor.submit([EncodeClips(sample, 50)])()
     assert len(calls) == 5
 
 
@@ -154,7 +154,7 @@ def test_the_voice_sample_unused_longest_is_encoded_again(
 
     def ask(seed: int) -> None:
         mels = tuple(clip_mels(speech(1.0, seed)))
-        executor.answer([EncodeClips(mels, 50, is_voice=True)])
+        executor.submit([EncodeClips(mels, 50, is_voice=True)])()
 
     for seed in range(MAX_VOICES):
         ask(seed)
@@ -201,13 +201,13 @@ def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:
 
 
 def test_nothing_asked_is_nothing_answered(executor: Executor) -> None:
-    assert executor.answer([]) == []
+    assert executor.submit([])() == []
 
 
 def test_hidden_states_are_those_of_every_row_fed(executor: Executor) -> None:
-    [output] = executor.answer(
+    [output] = executor.submit(
         [LlmForward(executor.llm_store.open(), (TokenIds((1, 2)), TokenIds((3,))))]
-    )
+    )()
     head = executor.model.llm.lm_head
     assert output.hidden.shape == (3, executor.model.config.hidden_size)
     assert_close(output.logits, head(output.hidden[-1]))
@@ -219,12 +219,12 @@ def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Exec
         history: list[int] = []
         decision = TextDecision(policy, history, settings, _generator(3))
         pieces = (TokenIds((1, 2, 3)),)
-        [plain] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
-        [output] = executor.answer(
+        [plain] = executor.submit([LlmForward(executor.llm_store.open(), pieces)])()
+        [output] = executor.submit(
             [LlmForward(executor.llm_store.open(), pieces, wants_logits=False, decision=decision)]
-        )
+        )()
         again = TextDecision(policy, [], settings, _generator(3))
-        assert executor.answer([ChooseToken(plain.logits, again)]) == [output.token]
+        assert executor.submit([ChooseToken(plain.logits, again)])() == [output.token]
         assert (output.logits, history) == (None, again.history)
         if settings.decode_mode == GREEDY:
             assert output.token == policy.decide(plain.logits, [], settings, _generator(3))
@@ -241,9 +241,9 @@ def test_a_decision_with_more_candidates_than_the_sampler_has_is_the_policys(
         decision = TextDecision(policy, [], settings, _generator(3))
         return LlmForward(executor.llm_store.open(), pieces, decision=decision)
 
-    first, second = executor.answer([feed(wide), feed(usual)])
+    first, second = executor.submit([feed(wide), feed(usual)])()
     assert first.token == policy.decide(first.logits, [], wide, _generator(3))
-    assert second.token == executor.answer([feed(usual)])[0].token
+    assert second.token == executor.submit([feed(usual)])()[0].token
 
 
 def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
@@ -257,12 +257,12 @@ def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
         return DrawCodes(kv, pieces, rule, (), eos, _generator(0), 5, least=5)
 
     runs = [run(rule), run(RULE), run(rule)]
-    first, _, same = executor.answer(runs)
+    first, _, same = executor.submit(runs)()
     assert first == same and len(first.codes) == 5
     assert [each.kv.length for each in runs] == [2 + 4] * 3
     greedy = [run(replace(rule, is_greedy=True)), run(replace(RULE, is_greedy=True))]
-    by_rule = executor.answer([replace(greedy[0], rule=replace(rule, is_greedy=True, top_k=300))])
-    assert by_rule == executor.answer([greedy[1]])
+    by_rule = executor.submit([replace(greedy[0], rule=replace(rule, is_greedy=True, top_k=300))])()
+    assert by_rule == executor.submit([greedy[1]])()
 
 
 def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> None:
@@ -275,7 +275,7 @@ def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> No
         drawn: tuple[int, ...] = ()
         for count in counts:
             request = DrawCodes(kv, pieces, RULE, drawn[-16:], eos, generator, count, least=count)
-            [answer] = executor.answer([request])
+            [answer] = executor.submit([request])()
             assert not answer.has_ended
             drawn += answer.codes
             pieces = (SpeechCodes(drawn[-1:]),)
@@ -324,9 +324,9 @@ def test_a_full_context_is_an_error_and_costs_nobody_a_token(executor: Executor)
     too_many = executor.model.config.max_position_embeddings + 1
     long = torch.zeros(1, executor.model.config.hidden_size).expand(too_many, -1)
     with pytest.raises(CacheFullError):
-        executor.answer(
+        executor.submit(
             [LlmForward(other, (TokenIds((1,)),)), LlmForward(full, (Embeddings(long),))]
-        )
+        )()
     assert (full.length, other.length) == (0, 0)
 
 
@@ -335,7 +335,7 @@ def test_speech_without_a_vocoder_says_what_is_missing(toy: Toy) -> None:
     requests = (Vocode(toy.open_voice(), (1,) * 28, False), OpenVoice(speech(1.0), None))
     for request in requests:
         with pytest.raises(MissingVoiceError):
-            executor.answer([request])
+            executor.submit([request])()
 
 
 def test_sessions_differ_unless_their_seed_is_the_same(executor: Executor) -> None:

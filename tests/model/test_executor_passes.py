@@ -67,7 +67,7 @@ def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
     fed: dict[int, list[Tensor]] = {id(kv): [] for kv in kvs}
     for requests in text_rounds(toy):
         asked = requests(kvs)
-        for request, output in zip(asked, executor.answer(asked), strict=True):
+        for request, output in zip(asked, executor.submit(asked)(), strict=True):
             fed[id(request.kv)].append(_input_rows(toy, request))
             states = stock_states(stock, torch.cat(fed[id(request.kv)]))
             assert_close(output.hidden, states[-len(output.hidden) :])
@@ -78,8 +78,8 @@ def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
 def test_batched_text_is_that_of_each_alone(toy: Toy, executor: Executor) -> None:
     together, alone = ([executor.llm_store.open() for _ in range(6)] for _ in range(2))
     for requests in text_rounds(toy):
-        found = executor.answer(requests(together))
-        expected = [executor.answer([request])[0] for request in requests(alone)]
+        found = executor.submit(requests(together))()
+        expected = [executor.submit([request])()[0] for request in requests(alone)]
         for one, other in zip(found, expected, strict=True):
             assert_same_output(one, other)
     for kv, other in zip(together, alone, strict=True):
@@ -89,10 +89,10 @@ def test_batched_text_is_that_of_each_alone(toy: Toy, executor: Executor) -> Non
 def test_an_answer_stays_as_it_is_while_others_are_given(executor: Executor) -> None:
     """Static tensors are not returned."""
     kv, other = executor.llm_store.open(), executor.llm_store.open()
-    [first] = executor.answer([LlmForward(kv, (TokenIds((1,)),))])
+    [first] = executor.submit([LlmForward(kv, (TokenIds((1,)),))])()
     before = first.logits.clone(), first.hidden.clone()
-    executor.answer([LlmForward(other, (TokenIds((2,)),))])
-    executor.answer([LlmForward(other, (TokenIds((3, 4)),))])
+    executor.submit([LlmForward(other, (TokenIds((2,)),))])()
+    executor.submit([LlmForward(other, (TokenIds((3, 4)),))])()
     assert torch.equal(first.logits, before[0])
     assert torch.equal(first.hidden, before[1])
 
@@ -104,9 +104,9 @@ def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
     kvs = [executor.llm_store.open() for _ in decisions]
     pieces = [(TokenIds((n + 1, n + 2)[: 1 + n % 2]),) for n in range(6)]
     opening = [LlmForward(kv, each) for kv, each in zip(kvs, pieces, strict=True)]
-    logits = [output.logits for output in executor.answer(opening)]
+    logits = [output.logits for output in executor.submit(opening)()]
     choices = [ChooseToken(row, each) for row, each in zip(logits, decisions, strict=True)]
-    tokens = executor.answer(choices)
+    tokens = executor.submit(choices)()
     seen = set(tokens)
     for _ in range(12):
         fed = [
@@ -118,7 +118,7 @@ def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
             for row, each in zip(logits, again, strict=True)
         ]
         assert tokens == expected
-        outputs = executor.answer(fed)
+        outputs = executor.submit(fed)()
         logits, tokens = [each.logits for each in outputs], [each.token for each in outputs]
         seen |= set(tokens)
     assert len(seen) > 5, "nothing to compare"
@@ -159,7 +159,7 @@ def test_codes_are_those_of_the_stock_layers(toy: Toy, executor: Executor) -> No
     fed: dict[int, Tensor] = {}
     answers: list[DrawnCodes] = []
     for requests in code_rounds(toy, executor):
-        found = executor.answer(requests)
+        found = executor.submit(requests)()
         for request, drawn in zip(requests, found, strict=True):
             rows = _speech_rows(toy, request)
             before = fed.get(id(request.kv))
@@ -173,7 +173,7 @@ def test_codes_are_those_of_the_stock_layers(toy: Toy, executor: Executor) -> No
 
 def test_batched_codes_are_those_of_each_alone(toy: Toy, executor: Executor) -> None:
     for together, alone in zip(code_rounds(toy, executor), code_rounds(toy, executor), strict=True):
-        assert executor.answer(together) == [executor.answer([each])[0] for each in alone]
+        assert executor.submit(together)() == [executor.submit([each])()[0] for each in alone]
         for one, other in zip(together, alone, strict=True):
             assert_same_cache(one.kv, other.kv)
 
@@ -187,13 +187,13 @@ def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) ->
             scatter_pages(executor.llm_store)
         kv = executor.llm_store.open()
         with torch.inference_mode():
-            executor.answer([LlmForward(kv, (Embeddings(rows),))])
+            executor.submit([LlmForward(kv, (Embeddings(rows),))])()
             kv.drop(20, 90)  # across pages
             kept = kv.rows(30, kv.length)
             kv.truncate(25)
-            executor.answer([LlmForward(kv, (TokenIds((1, 2, 3)),))])
+            executor.submit([LlmForward(kv, (TokenIds((1, 2, 3)),))])()
             kv.put(kept)
-        outputs += executor.answer([LlmForward(kv, (TokenIds((4,)),))])
+        outputs += executor.submit([LlmForward(kv, (TokenIds((4,)),))])()
         caches.append(kv)
     assert_same_output(outputs[1], outputs[0])
     assert_same_cache(caches[1], caches[0])
@@ -221,14 +221,14 @@ def test_a_pass_that_breaks_leaves_every_cache_as_it_was(
 ) -> None:
     first, second = text_rounds(toy)[:2]
     mine, theirs = ([executor.llm_store.open() for _ in range(6)] for _ in range(2))
-    executor.answer(first(mine)), executor.answer(first(theirs))
+    executor.submit(first(mine))(), executor.submit(first(theirs))()
     lengths = [kv.length for kv in mine]
     for requests in (first, second):
         with _broken(monkeypatch, calls_before), pytest.raises(RuntimeError, match="gone"):
-            executor.answer(requests(mine))
+            executor.submit(requests(mine))()
         assert [kv.length for kv in mine] == lengths
     for found, expected in zip(
-        executor.answer(second(mine)), executor.answer(second(theirs)), strict=True
+        executor.submit(second(mine))(), executor.submit(second(theirs))(), strict=True
     ):
         assert_same_output(found, expected)
 
@@ -239,15 +239,15 @@ def test_codes_that_break_leave_every_cache_as_it_was(
 ) -> None:
     mine, theirs = (next(code_rounds(toy, executor)) for _ in range(2))
     with _broken(monkeypatch, calls_before), pytest.raises(RuntimeError, match="gone"):
-        executor.answer(mine)
+        executor.submit(mine)()
     assert [each.kv.length for each in mine] == [0] * 6
-    assert executor.answer(mine) == executor.answer(theirs)
+    assert executor.submit(mine)() == executor.submit(theirs)()
 
 
 def test_one_conversation_may_occur_only_once_in_a_pass(executor: Executor) -> None:
     kv = executor.llm_store.open()
     with pytest.raises(ValueError, match="only once"):
-        executor.answer([LlmForward(kv, (TokenIds((1,)),)), LlmForward(kv, (TokenIds((2,)),))])
+        executor.submit([LlmForward(kv, (TokenIds((1,)),)), LlmForward(kv, (TokenIds((2,)),))])()
     assert kv.length == 0
 
 
@@ -274,11 +274,11 @@ def test_a_short_run_beside_a_long_one_writes_behind_nobodys_page(toy: Toy) -> N
         generator = torch.Generator()
         return DrawCodes(kv, (codes,), GREEDY_CODES, (), eos, generator, count, count)
 
-    engine.answer([run(short, PAGE_TOKENS + 1, 1)])
+    engine.submit([run(short, PAGE_TOKENS + 1, 1)])()
     short.truncate(PAGE_TOKENS - 1)
-    engine.answer([run(other, 5, 1)])
+    engine.submit([run(other, 5, 1)])()
     before = other.rows(0, 5)
-    engine.answer([run(short, 1, 1), run(long, 1, 4)])
+    engine.submit([run(short, 1, 1), run(long, 1, 4)])()
     assert torch.equal(other.rows(0, 5).keys, before.keys)
     assert torch.equal(other.rows(0, 5).values, before.values)
 

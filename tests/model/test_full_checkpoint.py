@@ -81,6 +81,6 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     special = tokenizer.special
     assert decisions(executor, tokenizer) == [special.speak, special.listen]
     ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
-    [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])
+    [answer] = executor.submit([LlmForward(executor.llm_store.open(), (ids,))])()
     spare = [special.endoftext - 1 - index for index in range(140_000)]
     assert answer.logits.softmax(-1)[spare].sum() < 0.05

@@ -19,7 +19,7 @@ from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.settings import CacheKind, DuplexSettings
-from tests.fakes.batching import run_together
+from tests.fakes.batching import at_once, run_together
 from tests.fakes.decoders import held_tokens
 from tests.model.talks import Talk, UnitRecord
 from tests.model.toy import Toy, speech
@@ -95,8 +95,9 @@ class OneByOne:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
 
-    def answer(self, requests: Any) -> list[Any]:
-        return [self.executor.answer([request])[0] for request in requests]
+    @at_once
+    def submit(self, requests: Any) -> list[Any]:
+        return [self.executor.submit([request])()[0] for request in requests]
 
 
 def test_alone_equals_interleaved_request_by_request(

@@ -17,6 +17,7 @@ from benchmarks.capacity import BACKLOG_MAX, PacedClock, PacedPasses, PacedRun
 from core.engine import scheduler
 from core.engine.passes import Task, run_pass
 from MiniCPMO45.engine.steps import (
+    Collect,
     DrawCodes,
     DrawnCodes,
     Emit,
@@ -29,6 +30,7 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
+from tests.fakes.batching import at_once
 
 # Measured on an H200 with `fp8` weights.
 FIRST_MS = {EncodeStream: 1.3, LlmForward: 3.6, DrawCodes: 14.3, Vocode: 5.8}
@@ -64,7 +66,8 @@ class Card:
         self.passes: Counter[type] = Counter()
         self._clock = clock
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         kind = type(requests[0])
         assert all(type(request) is kind for request in requests)
         self.passes[kind] += 1
@@ -160,9 +163,10 @@ def test_input_that_waits_too_long_is_dropped() -> None:
 class SlowCard(Card):
     """Takes three seconds for a unit."""
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         self._clock.now_s += 3.0 / (TOKENS + 4)
-        return super().answer(requests)
+        return super().submit(requests)()
 
 
 def test_what_a_conversation_fails_with_is_raised() -> None:
@@ -199,17 +203,21 @@ class Host(Card):
         self._clock.now_s += (fixed_ms + each_ms * len(tasks)) / 1e3
         run_pass(self, tasks, now_s=lambda: self._clock.now_s)
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    def submit(self, requests: Sequence[Request]) -> Collect:
         kind, count = type(requests[0]), len(requests)
         rows = sum(scheduler.size_of(request) for request in requests)
         host_ms, host_each_ms, card_ms, card_each_ms = self.COSTS[kind]
         is_prefill = kind is LlmForward and rows > count
         card_ms += rows * self.PREFILL_ROW_MS if is_prefill else count * card_each_ms
         self._clock.now_s += (host_ms + host_each_ms * count) / 1e3
-        self._done_s = max(self._done_s, self._clock.now_s) + card_ms / 1e3
-        if not is_prefill and kind not in (EncodeStream, EncodeImages):
-            self._clock.now_s = self._done_s
-        return [ANSWERS.get(kind) for _ in requests]
+        self._done_s = done_s = max(self._done_s, self._clock.now_s) + card_ms / 1e3
+
+        def collect() -> list[Any]:
+            if not is_prefill and kind not in (EncodeStream, EncodeImages):
+                self._clock.now_s = max(self._clock.now_s, done_s)
+            return [ANSWERS.get(kind) for _ in requests]
+
+        return collect
 
 
 class VideoCall(Speaker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,8 +18,10 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
+    Collect,
     DrawCodes,
     Emit,
+    EncodeImages,
     LlmForward,
     Request,
     Steps,
@@ -28,6 +31,7 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import LoadOptions
+from tests.fakes.batching import at_once
 from tests.model.decoder_requests import greedy_decisions
 from tests.model.toy import Toy
 
@@ -47,11 +51,12 @@ class Watched:
         self.fails_after_answering = False
         self._executor = executor
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         self.company.append(len(requests))
         if self.refuses_company and len(requests) > 1:
             raise RuntimeError("too many")
-        answers = self._executor.answer(requests)
+        answers = self._executor.submit(requests)()
         if self.fails_after_answering and len(requests) > 1:
             raise RuntimeError("too late")
         return answers
@@ -261,7 +266,8 @@ def test_requests_that_follow_each_other_share_a_pass(executor: Executor) -> Non
     seen: list[list[str]] = []
 
     class Kinds:
-        def answer(self, requests: Sequence[Request]) -> list[Any]:
+        @at_once
+        def submit(self, requests: Sequence[Request]) -> list[Any]:
             seen[-1].append(type(requests[0]).__name__)
             return [0] * len(requests)
 
@@ -276,3 +282,56 @@ def test_requests_that_follow_each_other_share_a_pass(executor: Executor) -> Non
         seen.append([])
         run_pass(cast(Any, Kinds()), tasks)
     assert seen == [["EncodeStream"], ["ChooseToken", "DrawCodes", "Vocode"]]
+
+
+def test_the_host_prepares_pictures_while_the_device_computes_tokens(executor: Executor) -> None:
+    """Tokens are read back only once the next work is enqueued, and before what follows them."""
+    seen: list[str] = []
+
+    class Overlapping:
+        def submit(self, requests: Sequence[Request]) -> Collect:
+            kind = type(requests[0]).__name__
+            seen.append(f"submit {kind}")
+
+            def collect() -> list[Any]:
+                seen.append(f"collect {kind}")
+                return executor.submit(requests)() if kind == "LlmForward" else [[]]
+
+            return collect
+
+    kv = executor.llm_store.open()
+    single = Task(ask(LlmForward(kv, (TokenIds((3,)),), wants_logits=False)))
+    picture = Task(ask(EncodeImages((cast(Any, None),))))
+    run_pass(Overlapping(), [single, picture])
+    assert seen == [
+        "submit LlmForward",
+        "submit EncodeImages",
+        "collect EncodeImages",
+        "collect LlmForward",
+    ]
+    assert single.state is TaskState.RETURNED and picture.state is TaskState.RETURNED
+
+
+def test_requests_whose_answers_fail_on_the_device_fail_alone() -> None:
+    """Reading an answer fails after its conversations have grown, so nothing is repeated."""
+    failing = RuntimeError("the device has failed")
+
+    class Broken:
+        submitted = 0
+
+        def submit(self, requests: Sequence[Request]) -> Collect:
+            self.submitted += 1
+            for request in requests:
+                cast(Any, request).kv.length += 1
+
+            def collect() -> list[Any]:
+                raise failing
+
+            return collect
+
+    broken = Broken()
+    caches: list[Any] = [SimpleNamespace(length=0) for _ in range(2)]
+    tasks = [Task(ask(LlmForward(kv, (TokenIds((3,)),)))) for kv in caches]
+    run_pass(broken, tasks)
+    assert [task.state for task in tasks] == [TaskState.FAILED] * 2
+    assert broken.submitted == 1

@@ -14,7 +14,7 @@ from core.engine.engine import run_inline
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import EncodeImages
+from MiniCPMO45.engine.steps import Collect, EncodeImages
 from MiniCPMO45.modes.prompt_input import EncodedPicture
 from tests.model.toy import picture, speech
 from tests.model.views import clean
@@ -106,10 +106,10 @@ def test_prefetched_pictures_are_not_encoded_again(
     executor = view.context.model.executor
     encode, asked = executor._handlers[EncodeImages], 0
 
-    def count(requests: Sequence[EncodeImages]) -> list[object]:
+    def count(requests: Sequence[EncodeImages]) -> Collect:
         nonlocal asked
         asked += sum(len(request.slices) for request in requests)
-        return list(encode(requests))
+        return encode(requests)
 
     monkeypatch.setitem(executor._handlers, EncodeImages, count)
     encoded = run_inline(view.encode_ahead(LARGE, LIMIT))

@@ -37,7 +37,7 @@ class Talk:
             self.window.add_unit(len(ids), ids[:n_spoken])
 
     def feed(self, kv: KvHandle, ids: tuple[int, ...]) -> Any:
-        [answer] = self.executor.answer([LlmForward(kv, (TokenIds(ids),))])
+        [answer] = self.executor.submit([LlmForward(kv, (TokenIds(ids),))])()
         return answer
 
     def maintain(self, limits: WindowSettings) -> None:

@@ -151,15 +151,15 @@ def test_a_batch_is_ordered_by_deadline_and_work_that_is_not_live_becomes_due() 
     assert chosen(requests, 9.0) == [2, 3, 0, 1]
 
 
-def test_answers_that_stay_on_the_device_are_computed_last() -> None:
-    """The host prepares the next pass meanwhile; so prefills and single tokens are two batches."""
+def test_answers_that_stay_on_the_device_are_computed_between_those_that_the_host_reads() -> None:
+    """The host prepares the next batch meanwhile; so prefills and single tokens are two batches."""
     requests = [
         waiting(EncodeImages, 0.0, 0.1),
         waiting(LlmForward, 0.0, 0.2, size=80),
         waiting(Vocode, 0.0, 0.3),
         waiting(LlmForward, 0.0, 0.4),
     ]
-    assert chosen(requests, 0.0) == [3, 2, 1, 0]
+    assert chosen(requests, 0.0) == [3, 0, 2, 1]
 
 
 def test_every_kind_of_request_has_its_place_in_a_pass() -> None:

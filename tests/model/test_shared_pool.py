@@ -82,9 +82,9 @@ def test_caches_of_one_pool_never_touch_each_other(
                     ids = tuple((token + n) % VOCABULARY for n in range(count))
                     fed[talk] = TokenIds(ids)
                 token += 7 * count
-            found = shared.answer([LlmForward(ours[talk], (ids,)) for talk, ids in fed.items()])
+            found = shared.submit([LlmForward(ours[talk], (ids,)) for talk, ids in fed.items()])()
             expected = [
-                alone[talk].answer([LlmForward(theirs[talk], (ids,))])[0]
+                alone[talk].submit([LlmForward(theirs[talk], (ids,))])()[0]
                 for talk, ids in fed.items()
             ]
             for one, other in zip(found, expected, strict=True):

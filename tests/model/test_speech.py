@@ -61,7 +61,7 @@ class Bench:
         """
         if n_codes is not None:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
-        hidden = list(torch.ones(n_text, HIDDEN_SIZE))
+        hidden = list(torch.ones(n_text, 1, HIDDEN_SIZE))
         draft = UnitDraft([*range(300, 300 + n_text)], hidden, end_of_turn=is_turn_end)
         spoken_unit = run_alone(speak(self.session, draft), self.executor)
         self.executor.codes = []
@@ -317,7 +317,7 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
     position = 0
     for number in range(4):
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
-        draft = UnitDraft([300, 301, 302], list(hidden))
+        draft = UnitDraft([300, 301, 302], list(hidden.split(1)))
         wave, n_codes = run_alone(speak(session, draft, config), executor)
         position += 3 + 1 + n_codes
         assert session.speech.kv.length == position

@@ -138,7 +138,7 @@ def test_words_are_likely_after_speak(folder: Path, executor: Executor) -> None:
     tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
     ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
-    [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])
+    [answer] = executor.submit([LlmForward(executor.llm_store.open(), (ids,))])()
     chances = answer.logits.softmax(-1)
     spoken = [i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip().isalpha()]
     controls = sorted(special.special_ids)
@@ -149,7 +149,7 @@ def test_words_are_likely_after_speak(folder: Path, executor: Executor) -> None:
 @torch.inference_mode()
 def test_picture_embeddings_are_finite(executor: Executor) -> None:
     pixels = np.random.default_rng(0).uniform(-1, 1, (6 * 4, 588)).astype(np.float32)
-    [rows] = executor.answer([EncodeImages((Patches(pixels, 6, 4),))])
+    [rows] = executor.submit([EncodeImages((Patches(pixels, 6, 4),))])()
     assert rows[0].shape == (64, executor.model.config.hidden_size)
     assert rows[0].isfinite().all()
     assert 0.1 < rows[0].std() < 10

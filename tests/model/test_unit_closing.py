@@ -94,7 +94,7 @@ def test_failed_prefill_leaves_the_pending_end(bench: Bench, tokens: SpecialToke
         request = next(steps)
         while not isinstance(request, LlmForward):
             assert not isinstance(request, Emit)
-            [answer] = bench.executor.answer([request])
+            [answer] = bench.executor.submit([request])()
             request = steps.send(answer)
         with pytest.raises(CacheFullError):
             steps.throw(CacheFullError("full"))

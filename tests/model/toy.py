@@ -171,10 +171,10 @@ def decisions(executor: Executor, tokenizer: MiniCPMOTokenizerFast) -> list[int]
     decided = []
     for sound in (np.zeros(INPUT_RATE_HZ, np.float32), noise):
         mel = textbook_log_mel(torch.from_numpy(sound), has_fixed_floor=True)
-        [rows] = executor.answer([EncodeClips((mel,), block_frames=50)])
+        [rows] = executor.submit([EncodeClips((mel,), block_frames=50)])()
         prompt = duplex_prefix() + duplex_suffix()
         opening = (*tokenizer.encode(prompt), tokenizer.special.unit_start)
         pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
-        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
+        [answer] = executor.submit([LlmForward(executor.llm_store.open(), pieces)])()
         decided.append(int(answer.logits.argmax()))
     return decided

@@ -19,7 +19,7 @@ from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from tests.fakes.batching import collect
+from tests.fakes.batching import at_once, collect
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.toy import Toy
 
@@ -42,9 +42,10 @@ class Recorder:
         self.executor = executor
         self.requests: list[Request] = []
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         self.requests += requests
-        return self.executor.answer(requests)
+        return self.executor.submit(requests)()
 
     def of_kind(self, kind: type) -> list[Any]:
         return [request for request in self.requests if isinstance(request, kind)]
@@ -65,11 +66,12 @@ class Stopping:
         if n_passes == 0:
             session.stop.set()
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         self.left -= sum(isinstance(request, LlmForward) for request in requests)
         if self.left <= 0:
             self.session.stop.set()
-        return self.executor.answer(requests)
+        return self.executor.submit(requests)()
 
 
 class Turns:

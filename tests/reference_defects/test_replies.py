@@ -14,6 +14,7 @@ from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TokenIds
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.token2wav.vocoder import HOP_CODES, WINDOW_CODES, cut_whole_reply
+from tests.fakes.batching import at_once
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.goldens.recorded_chat import GappedStreaming
 from tests.goldens.recorded_model import GappedRope
@@ -188,10 +189,11 @@ def test_d18_a_failure_of_speech_is_told(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
 
     class Mute:
-        def answer(self, requests: Any) -> Any:
+        @at_once
+        def submit(self, requests: Any) -> Any:
             if any(isinstance(request, DrawCodes) for request in requests):
                 raise RuntimeError("out of memory")
-            return talk.executor.answer(requests)
+            return talk.executor.submit(requests)()
 
     talk.answers = Mute()
     with pytest.raises(RuntimeError, match="out of memory"):  # the rule logs it and goes on

@@ -11,7 +11,7 @@ from typing import Any
 from core.processors import UnifiedProcessor
 from core.processors.backend import RealBackend
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import LlmForward
+from MiniCPMO45.engine.steps import Collect, LlmForward
 from tests.service.workers import SILENCE, Client, Message, Talk, spoken
 
 GREEDY = {"do_sample": False, "max_new_tokens": 24}
@@ -39,10 +39,10 @@ class Failing:
         self.passes_until_failure: int | None = None
         self.failures = 0
         self.delay_s = 0.0
-        self._answer = executor._handlers[LlmForward]
+        self._submit = executor._handlers[LlmForward]
         executor._handlers[LlmForward] = self.run
 
-    def run(self, requests: Sequence[Any]) -> list[Any]:
+    def run(self, requests: Sequence[Any]) -> Collect:
         time.sleep(self.delay_s)
         if self.passes_until_failure is not None:
             self.passes_until_failure -= 1
@@ -50,7 +50,7 @@ class Failing:
                 self.passes_until_failure = None
                 self.failures += 1
                 raise RuntimeError("the device has hiccups")
-        return list(self._answer(requests))
+        return self._submit(requests)
 
 
 async def turn(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from core.processors.backend import RealBackend
-from MiniCPMO45.engine.steps import LlmForward, Request
+from MiniCPMO45.engine.steps import Collect, LlmForward, Request
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import (
     DUPLEX,
@@ -212,16 +211,16 @@ async def test_a_broken_pass_is_repeated_for_each_session_alone(
     """A conversation that breaks a pass does not disturb the others."""
     client = Client(worker.port)
     alone = await turn(client, [USER], clear_kv_cache=True)
-    usual, shared = failing._answer, 0
+    usual, shared = failing._submit, 0
 
-    def refuse_company(requests: Sequence[Request]) -> list[Any]:
+    def refuse_company(requests: Sequence[Request]) -> Collect:
         nonlocal shared
         if len(requests) > 1:
             shared += 1
             raise RuntimeError("only one at a time, please")
-        return list(usual(requests))
+        return usual(requests)
 
-    failing._answer = refuse_company
+    failing._submit = refuse_company
     turns = [turn(client, [USER], f"side_{n}", clear_kv_cache=True) for n in range(2)]
     both = await asyncio.gather(*turns)
     assert shared and [each["text"] for each in both] == [alone["text"]] * 2

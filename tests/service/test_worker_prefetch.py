@@ -10,7 +10,7 @@ import pytest
 
 from core.engine.passes import Task
 from core.processors.backend import RealBackend
-from MiniCPMO45.engine.steps import EncodeImages
+from MiniCPMO45.engine.steps import Collect, EncodeImages
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import DUPLEX, model_backend
 from tests.service.workers import (
@@ -40,10 +40,10 @@ class Encoding:
         self._usual = handlers[EncodeImages]
         handlers[EncodeImages] = self.run
 
-    def run(self, requests: Sequence[Any]) -> list[Any]:
+    def run(self, requests: Sequence[Any]) -> Collect:
         time.sleep(self.delay_s)
         self.slices += sum(len(request.slices) for request in requests)
-        return list(self._usual(requests))
+        return self._usual(requests)
 
 
 @pytest.fixture(scope="module")

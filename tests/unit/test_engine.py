@@ -18,6 +18,7 @@ from core.engine.engine import Engine, Heartbeat
 from core.engine.passes import Task, run_pass
 from core.errors import GenerationFailedError, ShuttingDownError
 from MiniCPMO45.engine.steps import Emit, Steps, Vocode
+from tests.fakes.batching import at_once
 from tests.fakes.serving import QUIET
 
 LIMIT_S = 120.0
@@ -323,7 +324,8 @@ async def test_a_value_arrives_and_its_task_is_resumed_before_the_pass_ends(engi
     begins, may_answer = threading.Event(), threading.Event()
 
     class Slow:
-        def answer(self, requests: Sequence[Any]) -> list[Any]:
+        @at_once
+        def submit(self, requests: Sequence[Any]) -> list[Any]:
             may_answer.wait(LIMIT_S)
             return [None for _ in requests]
 

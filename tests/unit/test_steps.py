@@ -10,7 +10,7 @@ import torch
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps
-from tests.fakes.batching import stream_alone
+from tests.fakes.batching import at_once, stream_alone
 
 
 class Echo:
@@ -20,7 +20,8 @@ class Echo:
         self.groups: list[int] = []
         self.refused = refused
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
+    @at_once
+    def submit(self, requests: Sequence[Request]) -> list[Any]:
         start = sum(self.groups)
         self.groups.append(len(requests))
         if start in self.refused:

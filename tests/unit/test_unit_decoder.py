@@ -117,7 +117,7 @@ def test_hidden_states_are_those_of_the_spoken_tokens_themselves(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
     draft = bench.decode(tokens.speak, bench.a, bench.b, tokens.chunk_eos)
-    assert [(int(h[0]), int(h[1])) for h in draft.hidden] == [(bench.a, 1), (bench.b, 2)]
+    assert [(int(h[0, 0]), int(h[0, 1])) for h in draft.hidden] == [(bench.a, 1), (bench.b, 2)]
 
 
 @pytest.mark.parametrize("name", ["chunk_eos", "chunk_tts_eos"])
@@ -293,7 +293,7 @@ def test_a_stop_ends_the_unit_before_the_next_pass(bench: Bench, tokens: Special
     assert isinstance(piece, TokenIds)
     assert piece.ids == (tokens.speak,)
     bench.executor.decisions = [bench.a]
-    [answer] = bench.executor.answer([request])
+    [answer] = bench.executor.submit([request])()
     bench.session.stop.set()
     with pytest.raises(StopIteration) as end:
         steps.send(answer)

@@ -29,7 +29,7 @@ ROUNDING = 2e-3  # radians a key may be off after many moves in float32
 
 
 def _feed(executor: ScriptedExecutor, kv: KvHandle, labels: tuple[int, ...]) -> None:
-    executor.answer([LlmForward(kv, (TokenIds(labels),), wants_logits=False)])
+    executor.submit([LlmForward(kv, (TokenIds(labels),), wants_logits=False)])()
 
 
 def _assert_dense(kv: KvHandle) -> None:

@@ -151,7 +151,7 @@ class Directory(WorkerSet):
 
     def forget_left(self) -> None:
         """Remove the workers that are no longer listed and serve no session."""
-        for worker in [one for one in self._leaving if not one.running]:
+        for worker in [one for one in self._leaving if not one.tasks]:
             self._leaving.remove(worker)
             del self.workers[worker.worker_id]
             if (wake := self._wake.pop(worker, None)) is not None:

@@ -28,7 +28,7 @@ from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, Forecast, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
@@ -271,16 +271,14 @@ class WorkerPool(TicketSource):
         if worker is None:
             self.cancel(ticket.ticket_id)
             return
-        slot = next((slot for slot in worker.slots if slot.ticket is ticket), None)
-        if slot is None:
+        if ticket not in worker.tasks:
             return
         if ticket.has_started:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
-        worker.remember(slot, ticket.kept_hash or None)
         is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
-        worker.release_slot(slot, must_confirm=must_confirm)
+        worker.release(ticket, must_confirm=must_confirm)
         if must_confirm:
             self.directory.poll_now(worker)
         self._dispatch_next()
@@ -324,17 +322,17 @@ class WorkerPool(TicketSource):
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
 
-        def rank(offer: tuple[WorkerConnection, Slot]) -> tuple[int, float, int]:
-            worker, slot = offer
-            return slot_rank(wanted_hash, slot.cached_hash, slot.last_used_s, worker.running)
+        def rank(worker: WorkerConnection) -> tuple[int, float, int]:
+            cached_hash = worker.cache_for(wanted_hash, available[worker])
+            used_s = worker.caches[cached_hash].timestamp() if cached_hash else NEVER_S
+            return slot_rank(wanted_hash, cached_hash, used_s, len(worker.tasks))
 
-        offers = ((one, one.next_slot(wanted_hash, slots)) for one, slots in available.items())
-        worker, slot = min(offers, key=rank)
-        is_hit = bool(wanted_hash) and slot.cached_hash == wanted_hash
-        worker.serve(ticket, slot)
-        worker.remember(slot, ticket.history_hash if is_hit else None)
+        worker = min(available, key=rank)
+        cached_hash = worker.cache_for(wanted_hash, available[worker])
+        worker.caches.pop(cached_hash or "", None)
+        worker.serve(ticket)
         self.tickets.spend(ticket.order)
-        ticket.end_wait(worker, is_cache_hit=is_hit)
+        ticket.end_wait(worker, is_cache_hit=wanted_hash != "" and cached_hash == wanted_hash)
         available[worker] = worker.available_slots
         if not available[worker]:
             del available[worker]
@@ -417,7 +415,7 @@ class WorkerPool(TicketSource):
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._queue) or any(worker.running for worker in self.workers.values())
+        return bool(self._queue) or any(worker.tasks for worker in self.workers.values())
 
 
 def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:

@@ -139,6 +139,7 @@ class WorkerConnection:
     # Of unoccupied slots: each history and when its cache was used last, longest ago first.
     caches: dict[str, datetime] = field(default_factory=dict)
     service: scheduling.ServiceState = field(default_factory=scheduling.ServiceState)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to have it polled at once
 
     @property
     def is_retiring(self) -> bool:

@@ -128,15 +128,11 @@ class TicketSource(ABC):
 
     @abstractmethod
     def _enter(self, ticket: Ticket) -> None:
-        """Queue a new ticket."""
+        """Queue a new ticket, or give it the slot that its session has."""
 
     @abstractmethod
     def _refuse_waiting(self, error: errors.OmniError) -> None:
         """End the wait of all tickets."""
-
-    @abstractmethod
-    def _occupy(self, ticket: Ticket) -> None:
-        """Give a new ticket the slot that its session has."""
 
     def enqueue(self, ticket: Ticket) -> Ticket:
         """Queue a new ticket; its block, or `leave`, releases the position or the slot.
@@ -151,15 +147,16 @@ class TicketSource(ABC):
         """
         if not ticket.order or self.is_stopped:
             self.check_intake(ticket.client)
-        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
-        self._enter(ticket)
-        return ticket
+        return self._begin(ticket)
 
     def adopt(self, ticket: Ticket, worker: WorkerConnection) -> Ticket:
         """Accept a new ticket of a session that already occupies a worker; see `enqueue`."""
-        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         ticket.end_wait(worker)
-        self._occupy(ticket)
+        return self._begin(ticket)
+
+    def _begin(self, ticket: Ticket) -> Ticket:
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
+        self._enter(ticket)
         return ticket
 
     def close_intake(self) -> None:
@@ -241,6 +238,9 @@ class WorkerPool(TicketSource):
             self._queue.popitem(last=False)[1].end_wait(error)
 
     def _enter(self, ticket: Ticket) -> None:
+        if ticket.assigned is not None:
+            ticket.assigned.adopt(ticket)
+            return
         ticket.order = ticket.order or self.tickets.draw()
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
@@ -262,9 +262,6 @@ class WorkerPool(TicketSource):
         self._held_until_s = NEVER_S
         self._dispatch_next()
 
-    def _occupy(self, ticket: Ticket) -> None:
-        ticket.worker.adopt(ticket)
-
     def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
         """With `is_lost` the process that held the ticket died; the session may still run."""
         worker = ticket.assigned
@@ -280,7 +277,7 @@ class WorkerPool(TicketSource):
         must_confirm = is_unsure and self.directory.is_running
         worker.release(ticket, must_confirm=must_confirm)
         if must_confirm:
-            self.directory.poll_now(worker)
+            worker.wake.set()
         self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:

@@ -115,7 +115,6 @@ class Directory(WorkerSet):
     is_running: bool = False
     _answers: dict[WorkerPlace, Sequence[str]] = field(default_factory=dict)
     _problems: dict[WorkerPlace, str] = field(default_factory=dict)
-    _leaving: list[WorkerConnection] = field(default_factory=list)  # no longer listed
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self, addresses: Sequence[str]) -> None:
@@ -150,8 +149,7 @@ class Directory(WorkerSet):
 
     def forget_left(self) -> None:
         """Remove the workers that are no longer listed and serve no session."""
-        for worker in [one for one in self._leaving if not one.tasks]:
-            self._leaving.remove(worker)
+        for worker in [one for one in self.workers.values() if one.has_left and not one.tasks]:
             del self.workers[worker.worker_id]
             worker.wake.set()  # its task ends by itself
             LOG.info("worker left", worker_id=worker.worker_id)
@@ -269,7 +267,6 @@ class Directory(WorkerSet):
                 worker = self.workers[name] = WorkerConnection(name, place, self._clock)
                 if self.is_running:
                     self._start_polling(worker)
-        self._leaving = [worker for worker in self.workers.values() if worker.has_left]
 
 
 def _own_name(worker: WorkerConnection) -> str | None:

@@ -319,14 +319,16 @@ class WorkerPool(TicketSource):
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
 
+        offers = {one: one.cache_for(wanted_hash, slots) for one, slots in available.items()}
+
         def rank(worker: WorkerConnection) -> tuple[int, float, int]:
-            cached_hash = worker.cache_for(wanted_hash, available[worker])
+            cached_hash = offers[worker]
             used_s = worker.caches[cached_hash].timestamp() if cached_hash else NEVER_S
             return slot_rank(wanted_hash, cached_hash, used_s, len(worker.tasks))
 
-        worker = min(available, key=rank)
-        cached_hash = worker.cache_for(wanted_hash, available[worker])
-        worker.caches.pop(cached_hash or "", None)
+        worker = min(offers, key=rank)
+        cached_hash = offers[worker] or ""
+        worker.caches.pop(cached_hash, None)
         worker.serve(ticket)
         self.tickets.spend(ticket.order)
         ticket.end_wait(worker, is_cache_hit=wanted_hash != "" and cached_hash == wanted_hash)

@@ -180,9 +180,8 @@ class WorkerConnection:
     def available_slots(self) -> int:
         """How many more sessions may be assigned now."""
         service = self.service
-        if service.missed_polls or not self.is_in_service:
-            return 0
-        return max(0, service.capacity - len(self.tasks) - service.foreign_sessions)
+        left = service.capacity - len(self.tasks) - service.foreign_sessions
+        return left if left > 0 and not service.missed_polls and self.is_in_service else 0
 
     @property
     def slot_caches(self) -> list[tuple[str | None, datetime | None]]:

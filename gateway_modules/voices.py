@@ -191,28 +191,25 @@ class VoiceLibrary:
             undo.pop_all()
         return voice
 
-    def get(self, ref_id: str) -> RefAudio | None:
+    def get(self, ref_id: str) -> RefAudio:
         sql = "SELECT voice FROM voices WHERE id = ?"
-        return next(self._whole(self.store.rows(sql, (ref_id,))), None)
+        for voice in self._whole(self.store.rows(sql, (ref_id,))):
+            return voice
+        raise NotFoundError("There is no voice with this id.")
 
     def list_all(self) -> list[RefAudio]:
         """Return the voices whose file exists, oldest first."""
         return list(self._whole(self.store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
-    def get_file_path(self, ref_id: str) -> Path | None:
-        voice = self.get(ref_id)
-        return self.uploads / voice.filename if voice else None
+    def path_of(self, ref_id: str) -> Path:
+        return self.uploads / self.get(ref_id).filename
 
-    def delete(self, ref_id: str) -> bool:
-        voice = self.get(ref_id)
-        if voice is None:
-            return False
+    def delete(self, ref_id: str) -> None:
+        path = self.path_of(ref_id)
         with self.store.transaction() as state:
-            if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
-                return False
+            state.execute("DELETE FROM voices WHERE id = ?", (ref_id,))
         with suppress(OSError):  # an orphaned file is harmless
-            (self.uploads / voice.filename).unlink()
-        return True
+            path.unlink()
 
     def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
         for (text,) in rows:
@@ -230,10 +227,7 @@ class VoiceLibrary:
         return path if path is not None and path.is_file() else None
 
     def by_id(self, ref_id: str) -> Audio:
-        path = self.get_file_path(ref_id)
-        if path is None:
-            raise NotFoundError("There is no voice with this id.")
-        return self.read(path)
+        return self.read(self.path_of(ref_id))
 
     def audio_of(self, name: str) -> str | None:
         """Return the Base64 audio of an uploaded voice by id or name, None if there is none."""

@@ -136,9 +136,6 @@ class DeskClient(TicketSource):
     def _enter(self, ticket: Ticket) -> None:
         # A position that was spent here belongs to a request whose worker was lost.
         is_return = ticket.order > 0 and not self.tickets.is_spent(ticket.order)
-        self._occupy(ticket, is_return=is_return)
-
-    def _occupy(self, ticket: Ticket, *, is_return: bool = False) -> None:
         ticket.on_status = lambda status: self._send(
             wire.StatusChanged(ticket_id=ticket.ticket_id, status=status)
         )

@@ -115,9 +115,7 @@ class Directory(WorkerSet):
     is_running: bool = False
     _answers: dict[WorkerPlace, Sequence[str]] = field(default_factory=dict)
     _problems: dict[WorkerPlace, str] = field(default_factory=dict)
-    _leaving: list[WorkerConnection] = field(default_factory=list)  # no longer listed
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _wake: dict[WorkerConnection, asyncio.Event] = field(default_factory=dict)  # by polled worker
 
     def __post_init__(self, addresses: Sequence[str]) -> None:
         self.resolve = resolve  # replaced in tests
@@ -151,42 +149,38 @@ class Directory(WorkerSet):
 
     def forget_left(self) -> None:
         """Remove the workers that are no longer listed and serve no session."""
-        for worker in [one for one in self._leaving if not one.running]:
-            self._leaving.remove(worker)
+        for worker in [one for one in self.workers.values() if one.has_left and not one.tasks]:
             del self.workers[worker.worker_id]
-            if (wake := self._wake.pop(worker, None)) is not None:
-                wake.set()  # its task ends by itself
+            worker.wake.set()  # its task ends by itself
             LOG.info("worker left", worker_id=worker.worker_id)
-
-    def poll_now(self, worker: WorkerConnection) -> None:
-        if (wake := self._wake.get(worker)) is not None:
-            wake.set()
 
     def recheck(self, worker: WorkerConnection) -> None:
         """Poll a worker now, and assign it what it may take already."""
-        self.poll_now(worker)
+        worker.wake.set()
         self._after_poll()
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)
-        self.poll_now(worker)
+        worker.wake.set()
 
     def _start_polling(self, worker: WorkerConnection) -> None:
-        wake = self._wake[worker] = asyncio.Event()
         name = f"health {worker.worker_id}"
-        task = asyncio.create_task(self._poll_repeatedly(worker, wake), name=name)
+        task = asyncio.create_task(self._poll_repeatedly(worker), name=name)
         self._tasks = {each for each in self._tasks if not each.done() or each.exception()} | {task}
 
-    async def _poll_repeatedly(self, worker: WorkerConnection, wake: asyncio.Event) -> None:
+    async def _poll_repeatedly(self, worker: WorkerConnection) -> None:
         confirming_s = 0.0
-        while self._wake.get(worker) is wake:
-            wake.clear()
+        while self._knows(worker):
+            worker.wake.clear()
             is_current = await self._poll(worker)
             must_confirm = not is_current or worker.service.foreign_sessions > 0
             delay_s = poll_delay_s(worker, confirming_s if must_confirm else None)
             confirming_s = confirming_s + delay_s if must_confirm else 0.0
-            if await happens(wake, delay_s):
+            if await happens(worker.wake, delay_s):
                 confirming_s = 0.0
+
+    def _knows(self, worker: WorkerConnection) -> bool:
+        return self.workers.get(worker.worker_id) is worker
 
     async def _poll(self, worker: WorkerConnection) -> bool:
         """Poll a worker once; return whether the result was current, that is of this epoch."""
@@ -207,7 +201,7 @@ class Directory(WorkerSet):
             if status is not before:
                 LOG.info("worker changed", worker_id=worker.worker_id, was=before, status=status)
         is_current = epoch == worker.service.epoch
-        if self.workers.get(worker.worker_id) is worker:  # else it left during the poll
+        if self._knows(worker):  # else it left during the poll
             self._take_name(worker)
         self._after_poll()
         return is_current
@@ -273,7 +267,6 @@ class Directory(WorkerSet):
                 worker = self.workers[name] = WorkerConnection(name, place, self._clock)
                 if self.is_running:
                     self._start_polling(worker)
-        self._leaving = [worker for worker in self.workers.values() if worker.has_left]
 
 
 def _own_name(worker: WorkerConnection) -> str | None:

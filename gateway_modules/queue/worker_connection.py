@@ -1,4 +1,4 @@
-"""The gateway's view of a worker: its slots, its state, and the tickets that wait for one.
+"""The gateway's view of a worker: its sessions, its state, and the tickets that wait for one.
 
 Health checks take a worker out of service and put it back; they never end a session.
 Only `Ticket.wait` awaits, so every other change is atomic on the event loop.
@@ -11,7 +11,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Self
+from itertools import islice
+from typing import Final, Self
 
 from core.errors import OmniError
 from core.schemas.queue import RequestType
@@ -121,43 +122,24 @@ class Ticket:
 OnWait = Callable[[Ticket], Awaitable[None]]
 
 
-@dataclass(eq=False)
-class Slot:
-    """Capacity for one session on a worker, and the history its cache still holds."""
-
-    ticket: Ticket | None = None
-    cached_hash: str | None = None
-    last_cache_used_at: datetime | None = None
-
-    @property
-    def cache_value(self) -> tuple[bool, datetime]:
-        return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
-
-    @property
-    def last_used_s(self) -> float:
-        used_at = self.last_cache_used_at
-        return used_at.timestamp() if used_at else scheduling.NEVER_S
-
-
-class FreeSlots(NamedTuple):
-    """A worker's free slots, least valuable cache first, and the most recent of each history."""
-
-    slots: list[Slot]
-    by_hash: dict[str | None, Slot]
-
-
 @dataclass(eq=False, repr=False)
 class WorkerConnection:
-    """A worker's address, slots and state; only `WorkerPool` assigns sessions to it."""
+    """A worker's address, sessions and state; only `WorkerPool` assigns sessions to it.
+
+    A session takes one of its slots. The others may hold the caches of ended sessions, which the
+    histories in them identify.
+    """
 
     worker_id: str
     place: WorkerPlace
     _clock: Callable[[], datetime] = utc_now
     is_draining: bool = False
     has_left: bool = False
-    slots: list[Slot] = field(default_factory=lambda: [Slot()])
+    tasks: list[Ticket] = field(default_factory=list)  # oldest first
+    # Of unoccupied slots: each history and when its cache was used last, longest ago first.
+    caches: dict[str, datetime] = field(default_factory=dict)
     service: scheduling.ServiceState = field(default_factory=scheduling.ServiceState)
-    _ordered: FreeSlots | None = None  # see `_free`; None: out of date
+    wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to have it polled at once
 
     @property
     def is_retiring(self) -> bool:
@@ -191,69 +173,55 @@ class WorkerConnection:
         return service.missed_polls > 0 and service.status not in scheduling.OUT_OF_SERVICE
 
     @property
-    def tasks(self) -> list[Ticket]:
-        return [slot.ticket for slot in self.slots if slot.ticket is not None]
-
-    @property
-    def running(self) -> int:
-        """Number of its occupied slots."""
-        return len(self.slots) - len(self._free.slots)
-
-    @property
     def oldest_task(self) -> Ticket | None:
-        return min(self.tasks, key=lambda ticket: ticket.started_at, default=None)
+        return self.tasks[0] if self.tasks else None
 
     @property
     def available_slots(self) -> int:
         """How many more sessions may be assigned now."""
-        service, free = self.service, len(self._free.slots)
-        if not free or service.missed_polls or not self.is_in_service:
-            return 0
-        return max(0, min(free, service.capacity - self.running - service.foreign_sessions))
-
-    def next_slot(self, history_hash: str, available: int) -> Slot:
-        """Return the most recent free slot with this history, else the least valuable one.
-
-        `available` is `available_slots`: only so many of the free slots may be used.
-        """
-        free = self._free
-        first = len(free.slots) - available
-        hit = free.by_hash.get(history_hash) if history_hash else None
-        if hit is not None and hit in free.slots[first:]:
-            return hit
-        return free.slots[first]
+        service = self.service
+        left = service.capacity - len(self.tasks) - service.foreign_sessions
+        return left if left > 0 and not service.missed_polls and self.is_in_service else 0
 
     @property
-    def _free(self) -> FreeSlots:
-        if self._ordered is None:
-            free = (slot for slot in self.slots if slot.ticket is None)
-            ordered = sorted(free, key=lambda slot: slot.cache_value)
-            self._ordered = FreeSlots(ordered, {slot.cached_hash: slot for slot in ordered})
-        return self._ordered
+    def slot_caches(self) -> list[tuple[str | None, datetime | None]]:
+        """The history in each slot's cache and its last use, those of sessions first."""
+        used = [(one.history_hash, one.started_at) for one in self.tasks if one.is_cache_hit]
+        known: list[tuple[str | None, datetime | None]] = [*used, *self.caches.items()]
+        slots = max(self.service.announced_slots, len(self.tasks))
+        return known + [(None, None)] * (slots - len(known))
 
-    def serve(self, ticket: Ticket, slot: Slot) -> None:
+    def cache_for(self, history_hash: str, available: int) -> str | None:
+        """Return the history whose cache a session would take: its own, if it is there.
+
+        Otherwise that used longest ago, or None if a slot without a cache is left. `available` is
+        `available_slots`; sessions of other gateways occupy the least valuable slots.
+        """
+        lost = max(0, len(self.caches) - available)
+        if history_hash in self.caches and history_hash not in islice(self.caches, lost):
+            return history_hash
+        return next(islice(self.caches, lost, None)) if len(self.caches) >= available else None
+
+    def serve(self, ticket: Ticket) -> None:
         ticket.started_at = self._clock()
         ticket.status = scheduling.STATUS_OF_REQUEST[ticket.request_type]
-        slot.ticket, self._ordered = ticket, None
+        self.tasks.append(ticket)
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # an assigned worker is in service
+        self._drop_caches()
 
     def adopt(self, ticket: Ticket) -> None:
-        slot = next((slot for slot in self.slots if slot.ticket is None), None)
-        if slot is None:  # the worker has not announced its slots yet
-            slot = Slot()
-            self.slots.append(slot)
         self.service.foreign_sessions = max(0, self.service.foreign_sessions - 1)
-        self.serve(ticket, slot)
+        self.serve(ticket)
 
-    def release_slot(self, slot: Slot, *, must_confirm: bool = False) -> None:
+    def release(self, ticket: Ticket, *, must_confirm: bool = False) -> None:
         """With `must_confirm` its session counts as foreign until a health answer omits it."""
-        if must_confirm and slot.ticket is not None:
+        if must_confirm:
             self.service.foreign_sessions += 1
-            self.service.foreign_status = slot.ticket.status
-        slot.ticket = None
+            self.service.foreign_status = ticket.status
+        self.tasks.remove(ticket)
         self.service.epoch += 1
-        self._fit_slots()
+        self.remember(ticket.kept_hash)
 
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
         """Return the remaining time, s, of each occupied slot that will serve the queue next."""
@@ -268,27 +236,24 @@ class WorkerConnection:
         left_s = [scheduling.remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
         return left_s + [scheduling.OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
-    def remember(self, slot: Slot, cached_hash: str | None) -> None:
-        slot.cached_hash = cached_hash
-        slot.last_cache_used_at = None if cached_hash is None else self._clock()
-        self._ordered = None
-
-    def forget_caches(self, *, of_free_slots_only: bool = False) -> None:
-        for slot in self.slots:
-            if slot.ticket is None or not of_free_slots_only:
-                self.remember(slot, None)
+    def remember(self, history_hash: str) -> None:
+        """Note that an unoccupied slot's cache holds a history; "" for none."""
+        self.caches.pop(history_hash, None)
+        if history_hash:
+            self.caches[history_hash] = self._clock()
+        self._drop_caches()
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
         """Apply a health answer; one of an earlier `epoch` only shows that the worker is alive."""
         service, now = self.service, self._clock()
         if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
-            self.forget_caches()
+            self.caches.clear()
         if epoch != service.epoch:
             return
         if "kv_cache_length" in sample.model_fields_set and sample.kv_cache_length == 0:
-            self.forget_caches(of_free_slots_only=True)
+            self.caches.clear()
         service.update(sample, len(self.tasks))
-        self._fit_slots()
+        self._drop_caches()
 
     def observe_miss(self, reason: str = UNANSWERED) -> bool:
         """Count an unanswered poll; return whether the worker's state or error changed.
@@ -311,12 +276,7 @@ class WorkerConnection:
         self.service.epoch += 1
         self.service.status = WorkerStatus.OFFLINE
 
-    def _fit_slots(self) -> None:
-        """Match the number of slots to what the worker announces; only free slots are removed."""
-        self._ordered = None
-        surplus = len(self.slots) - self.service.announced_slots
-        self.slots.extend(Slot() for _ in range(-surplus))
-        if surplus > 0:
-            dropped = {id(slot) for slot in self._free.slots[:surplus]}
-            self.slots = [slot for slot in self.slots if id(slot) not in dropped]
-            self._ordered = None
+    def _drop_caches(self) -> None:
+        """Drop the caches used longest ago for which no slot is left."""
+        while len(self.caches) > max(0, self.service.announced_slots - len(self.tasks)):
+            del self.caches[next(iter(self.caches))]

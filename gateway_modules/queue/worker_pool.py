@@ -28,7 +28,7 @@ from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, Forecast, slot_rank
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import Slot, Ticket, WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
@@ -128,15 +128,11 @@ class TicketSource(ABC):
 
     @abstractmethod
     def _enter(self, ticket: Ticket) -> None:
-        """Queue a new ticket."""
+        """Queue a new ticket, or give it the slot that its session has."""
 
     @abstractmethod
     def _refuse_waiting(self, error: errors.OmniError) -> None:
         """End the wait of all tickets."""
-
-    @abstractmethod
-    def _occupy(self, ticket: Ticket) -> None:
-        """Give a new ticket the slot that its session has."""
 
     def enqueue(self, ticket: Ticket) -> Ticket:
         """Queue a new ticket; its block, or `leave`, releases the position or the slot.
@@ -151,15 +147,16 @@ class TicketSource(ABC):
         """
         if not ticket.order or self.is_stopped:
             self.check_intake(ticket.client)
-        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
-        self._enter(ticket)
-        return ticket
+        return self._begin(ticket)
 
     def adopt(self, ticket: Ticket, worker: WorkerConnection) -> Ticket:
         """Accept a new ticket of a session that already occupies a worker; see `enqueue`."""
-        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
         ticket.end_wait(worker)
-        self._occupy(ticket)
+        return self._begin(ticket)
+
+    def _begin(self, ticket: Ticket) -> Ticket:
+        ticket.enqueued_at, ticket.leave = self._clock(), self.leave
+        self._enter(ticket)
         return ticket
 
     def close_intake(self) -> None:
@@ -241,6 +238,9 @@ class WorkerPool(TicketSource):
             self._queue.popitem(last=False)[1].end_wait(error)
 
     def _enter(self, ticket: Ticket) -> None:
+        if ticket.assigned is not None:
+            ticket.assigned.adopt(ticket)
+            return
         ticket.order = ticket.order or self.tickets.draw()
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
@@ -262,27 +262,22 @@ class WorkerPool(TicketSource):
         self._held_until_s = NEVER_S
         self._dispatch_next()
 
-    def _occupy(self, ticket: Ticket) -> None:
-        ticket.worker.adopt(ticket)
-
     def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
         """With `is_lost` the process that held the ticket died; the session may still run."""
         worker = ticket.assigned
         if worker is None:
             self.cancel(ticket.ticket_id)
             return
-        slot = next((slot for slot in worker.slots if slot.ticket is ticket), None)
-        if slot is None:
+        if ticket not in worker.tasks:
             return
         if ticket.has_started:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
-        worker.remember(slot, ticket.kept_hash or None)
         is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
-        worker.release_slot(slot, must_confirm=must_confirm)
+        worker.release(ticket, must_confirm=must_confirm)
         if must_confirm:
-            self.directory.poll_now(worker)
+            worker.wake.set()
         self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:
@@ -324,17 +319,19 @@ class WorkerPool(TicketSource):
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
 
-        def rank(offer: tuple[WorkerConnection, Slot]) -> tuple[int, float, int]:
-            worker, slot = offer
-            return slot_rank(wanted_hash, slot.cached_hash, slot.last_used_s, worker.running)
+        offers = {one: one.cache_for(wanted_hash, slots) for one, slots in available.items()}
 
-        offers = ((one, one.next_slot(wanted_hash, slots)) for one, slots in available.items())
-        worker, slot = min(offers, key=rank)
-        is_hit = bool(wanted_hash) and slot.cached_hash == wanted_hash
-        worker.serve(ticket, slot)
-        worker.remember(slot, ticket.history_hash if is_hit else None)
+        def rank(worker: WorkerConnection) -> tuple[int, float, int]:
+            cached_hash = offers[worker]
+            used_s = worker.caches[cached_hash].timestamp() if cached_hash else NEVER_S
+            return slot_rank(wanted_hash, cached_hash, used_s, len(worker.tasks))
+
+        worker = min(offers, key=rank)
+        cached_hash = offers[worker] or ""
+        worker.caches.pop(cached_hash, None)
+        worker.serve(ticket)
         self.tickets.spend(ticket.order)
-        ticket.end_wait(worker, is_cache_hit=is_hit)
+        ticket.end_wait(worker, is_cache_hit=wanted_hash != "" and cached_hash == wanted_hash)
         available[worker] = worker.available_slots
         if not available[worker]:
             del available[worker]
@@ -417,7 +414,7 @@ class WorkerPool(TicketSource):
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._queue) or any(worker.running for worker in self.workers.values())
+        return bool(self._queue) or any(worker.tasks for worker in self.workers.values())
 
 
 def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:

@@ -199,9 +199,7 @@ def ref_audios(gateway: GatewayHere) -> RefAudioList:
 )
 def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     """Return an uploaded voice as a WAV file, or the requested ranges of it."""
-    path = gateway.voices.get_file_path(ref_id)
-    if path is None:
-        raise NotFoundError("There is no voice with this id.")
+    path = gateway.voices.path_of(ref_id)
     return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
 
 
@@ -219,6 +217,5 @@ async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAud
 )
 def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
     """Delete an uploaded voice."""
-    if not gateway.voices.delete(ref_id):
-        raise NotFoundError("There is no voice with this id.")
+    gateway.voices.delete(ref_id)
     return RefAudioChanged(success=True, id=ref_id, message="Deleted.")

@@ -21,7 +21,7 @@ from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.administration import save_eta
 from gateway_modules.queue import scheduling
 from gateway_modules.queue.directory import loaded_model
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import LONG_AGO, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
@@ -294,7 +294,7 @@ async def set_eta(change: scheduling.EtaConfig, gateway: GatewayHere) -> schedul
 
 def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
     service, oldest = worker.service, worker.oldest_task
-    most_recent = max(worker.slots, key=lambda slot: slot.cache_value)
+    cached_hash, used_at = max(worker.slot_caches, key=lambda one: one[1] or LONG_AGO)
     error, error_at = service.last_error or (None, None)
     latest, is_online = service.latest or NO_HEALTH, worker.status is not WorkerStatus.OFFLINE
     current = latest if is_online else NO_HEALTH
@@ -311,8 +311,8 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
         last_heartbeat=service.last_heartbeat,
         current_request_type=oldest.request_type if oldest else None,
         task_started_at=oldest.started_at if oldest else None,
-        cached_hash=most_recent.cached_hash,
-        last_cache_used_at=most_recent.last_cache_used_at,
+        cached_hash=cached_hash,
+        last_cache_used_at=used_at,
         slots=service.announced_slots,
         free_slots=worker.available_slots,
         is_draining=worker.is_retiring,
@@ -339,11 +339,11 @@ def caches(workers: Iterable[WorkerConnection]) -> CacheList:
         WorkerCache(
             worker_id=worker.worker_id,
             status=worker.status,
-            cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
-            last_cache_used_at=slot.last_cache_used_at,
+            cached_hash=f"{cached_hash[:HASH_SHOWN_CHARS]}…" if cached_hash else None,
+            last_cache_used_at=used_at,
         )
         for worker in workers
-        for slot in worker.slots
+        for cached_hash, used_at in worker.slot_caches
     ]
     return CacheList(workers=found)
 

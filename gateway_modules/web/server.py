@@ -46,7 +46,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
     _expected = Expected.NOTHING
     _timer: asyncio.TimerHandle | None = None
     _moved_bytes = 0
-    _is_write_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         limits = self.config.connections
@@ -116,12 +115,10 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._is_write_paused = True
         self._watch()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._is_write_paused = False
         self._watch()
 
     def _watch(self) -> None:
@@ -129,7 +126,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         expected = self._find_expected()
         has_answered = self.cycle is None or self.cycle.response_complete
         is_waiting = self.conn.their_state is h11.IDLE and has_answered
-        is_idle = is_waiting and not self._is_write_paused
+        is_idle = is_waiting and not self.flow.write_paused
         self.config.connections.note(self._peer, is_idle=is_idle)
         if expected is not self._expected:
             self._expected = expected
@@ -138,7 +135,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
     def _find_expected(self) -> Expected:
         if self.transport.get_protocol() is not self:
             return Expected.NOTHING  # upgraded to a WebSocket
-        if self._is_write_paused:
+        if self.flow.write_paused:
             return Expected.READING
         if self.conn.their_state is h11.SEND_BODY:
             return Expected.BODY

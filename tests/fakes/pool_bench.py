@@ -139,15 +139,11 @@ class PoolBench(RuleBasedStateMachine):
     def compare_worker(self, worker: WorkerConnection, expected: ModelWorker) -> None:
         held = [task.ticket_id for task in worker.tasks]
         assert len(set(held)) == len(held), "a request has two slots"
-        found = [
-            (slot.ticket.ticket_id if slot.ticket else "", slot.cached_hash)
-            for slot in worker.slots
-        ]
-        wanted = [
-            ("" if slot.holder is None else self.tickets[slot.holder].ticket_id, slot.cache)
-            for slot in expected.slots
-        ]
-        assert sorted(found, key=str) == sorted(wanted, key=str)
+        holders = [slot.holder for slot in expected.slots if slot.holder is not None]
+        assert sorted(held) == sorted(self.tickets[holder].ticket_id for holder in holders)
+        unused = [slot for slot in expected.by_value() if slot.cache is not None]
+        assert list(worker.caches) == [slot.cache for slot in unused], "longest ago first"
+        assert len(worker.slot_caches) == len(expected.slots)
         assert worker.available_slots == len(expected.usable())
         assert worker.is_in_service == (expected.is_up and not expected.is_draining)
         assert worker.service.foreign_sessions == expected.others

@@ -120,6 +120,9 @@ class PoolModel:
         elif number in self.served_by:
             worker = self.workers[self.served_by.pop(number)]
             (slot,) = [slot for slot in worker.slots if slot.holder == number]
+            for other in worker.slots:  # a worker keeps one cache of each history
+                if other.holder is None and other.cache == cache:
+                    self.remember(other, None)
             self.remember(slot, cache)
             slot.holder = None
             worker.others += confirms

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
-from gateway_modules.queue.worker_connection import OnWait, Slot, Ticket, WorkerConnection
+from gateway_modules.queue.worker_connection import LONG_AGO, OnWait, Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.routes.queue import ServiceStatus, service_status
 from tests.fakes.virtual_time import FakeClock
@@ -60,14 +60,13 @@ def occupy(
     ticket_id: str = "",
     *,
     leave: Callable[[Ticket], None] = lambda ticket: None,
-) -> Slot:
-    """Have a worker's first free slot serve a request that nobody drew a ticket for."""
-    slot = next(slot for slot in worker.slots if slot.ticket is None)
+) -> Ticket:
+    """Have a worker serve a request that nobody drew a ticket for."""
     kind = RequestType(request_type)
     ticket = Ticket(kind, session_id, ticket_id=ticket_id, assigned=worker)
     ticket.leave = leave
-    worker.serve(ticket, slot)
-    return slot
+    worker.serve(ticket)
+    return ticket
 
 
 def release(
@@ -85,16 +84,23 @@ def release(
         pool.leave(ticket)
 
 
-def freshest(worker: WorkerConnection) -> Slot:
-    """Return the slot whose cache was used last."""
-    return max(worker.slots, key=lambda slot: slot.cache_value)
+class Cache(NamedTuple):
+    """What the cache of a slot holds, and when it was used."""
+
+    cached_hash: str | None
+    last_cache_used_at: datetime | None
+
+
+def freshest(worker: WorkerConnection) -> Cache:
+    """Return the cache that was used last."""
+    return max((Cache(*one) for one in worker.slot_caches), key=lambda one: one[1] or LONG_AGO)
 
 
 def set_cache(worker: WorkerConnection, cached_hash: str, used_at: datetime | None = None) -> None:
-    """Say that the first slot's cache holds a history."""
-    worker.remember(worker.slots[0], cached_hash)
+    """Say that a slot's cache holds a history."""
+    worker.remember(cached_hash)
     if used_at is not None:
-        worker.slots[0].last_cache_used_at = used_at.astimezone()
+        worker.caches[cached_hash] = used_at.astimezone()
 
 
 def set_status(worker: WorkerConnection, status: WorkerStatus) -> None:
@@ -163,8 +169,8 @@ def status_of(pool: WorkerPool) -> ServiceStatus:
 
 def end_sessions(worker: WorkerConnection) -> None:
     """Take everything off a worker, unnoticed by the pool."""
-    for slot in worker.slots:
-        worker.release_slot(slot)
+    for ticket in list(worker.tasks):
+        worker.release(ticket)
 
 
 def workers_of(pool: WorkerPool) -> list[WorkerConnection]:

@@ -60,10 +60,12 @@ def test_an_uploaded_voice_is_found_again(tmp_path: Path) -> None:
     assert registry.list_all() == [voice]
     again = VoiceLibrary(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     assert again.list_all() == [voice] and again.get(voice.id) == voice
-    path = again.get_file_path(voice.id)
-    assert path is not None and path.read_bytes() == wav(1.0)
-    assert again.delete(voice.id) and not again.delete(voice.id)
+    path = again.path_of(voice.id)
+    assert path.read_bytes() == wav(1.0)
+    again.delete(voice.id)
     assert not path.exists()
+    with pytest.raises(NotFoundError):
+        again.delete(voice.id)
     assert VoiceLibrary(tmp_path / "voices", Store(tmp_path)).list_all() == []
 
 
@@ -119,7 +121,9 @@ def test_an_entry_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
             state.execute("INSERT INTO voices VALUES (?, ?)", (name, text))
         state.execute("INSERT INTO voices VALUES ('z', '{half')")
     assert [one.id for one in registry.list_all()] == [voice.id]
-    assert all(registry.get_file_path(name) is None for name in ("y", "../secret", "z"))
+    for name in ("y", "../secret", "z"):
+        with pytest.raises(NotFoundError):
+            registry.path_of(name)
 
 
 # The library over it.

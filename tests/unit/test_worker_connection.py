@@ -78,7 +78,7 @@ def test_a_failed_workers_session_lasts_until_it_is_released(told: WorkerStatus)
     hear(worker, told)
     assert worker.status is told
     assert worker.tasks[0].session_id == "s"
-    worker.release_slot(worker.slots[0])
+    worker.release(worker.tasks[0])
     assert worker.status is told
     hear(worker)
     assert worker.status == "idle"
@@ -104,7 +104,7 @@ def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
     worker.observe_miss()
     assert worker.status is WorkerStatus.OFFLINE
     assert worker.tasks[0].session_id == "s"
-    worker.release_slot(worker.slots[0])
+    worker.release(worker.tasks[0])
     assert worker.status is WorkerStatus.OFFLINE
 
 
@@ -113,7 +113,7 @@ def test_an_answer_from_before_the_release_does_not_make_it_busy(told: WorkerSta
     worker = make_worker()
     occupy(worker, "chat")
     epoch = worker.service.epoch
-    worker.release_slot(worker.slots[0])
+    worker.release(worker.tasks[0])
     worker.observe(answer(told), epoch)
     assert worker.status == "idle"
     assert worker.service.last_heartbeat is not None
@@ -132,7 +132,7 @@ def test_an_answer_from_before_a_failure_does_not_clear_it() -> None:
 def test_a_session_that_must_be_confirmed_keeps_its_slot_until_the_worker_is_idle() -> None:
     worker = make_worker()
     occupy(worker, "duplex")
-    worker.release_slot(worker.slots[0], must_confirm=True)
+    worker.release(worker.tasks[0], must_confirm=True)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
     assert worker.available_slots == 0
     assert worker.tasks == []
@@ -147,22 +147,22 @@ def test_with_several_slots_the_count_of_sessions_confirms() -> None:
     worker = make_worker(slots=3)
     for number in range(3):
         occupy(worker, "duplex", ticket_id=f"t{number}")
-    slot = worker.slots[1]
-    worker.release_slot(slot, must_confirm=True)
+    worker.release(worker.tasks[1], must_confirm=True)
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=3)
     assert worker.available_slots == 0
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=2)
-    assert worker.available_slots == 1 and worker.next_slot("", 1) is slot
+    assert worker.available_slots == 1 and len(worker.tasks) == 2
 
 
 def test_foreign_sessions_take_the_least_valuable_slots() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=3)
-    worker.remember(worker.slots[1], "old")
+    worker.remember("old")
     clock.advance(1)
-    worker.remember(worker.slots[2], "new")
+    worker.remember("new")
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3, active_sessions=2)
-    assert worker.available_slots == 1 and worker.next_slot("", 1) is worker.slots[2]
+    assert worker.available_slots == 1 and worker.cache_for("", 1) == "new"
+    assert worker.cache_for("new", 1) == "new" and worker.cache_for("old", 1) == "new"
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3)
     assert worker.available_slots == 0, "it does not say how many"
     assert worker.status is WorkerStatus.BUSY_CHAT
@@ -173,14 +173,17 @@ def test_slots_are_added_at_once_and_removed_when_free() -> None:
     worker = make_worker(clock, slots=2)
     taken = [occupy(worker, "chat", ticket_id=name) for name in "ab"]
     hear(worker, WorkerStatus.BUSY_CHAT, slots=1)
-    assert len(worker.slots) == 2
-    for slot in taken:
-        worker.release_slot(slot)
-        assert len(worker.slots) == 1
+    assert len(worker.slot_caches) == 2
+    for ticket in taken:
+        worker.release(ticket)
+        assert len(worker.slot_caches) == 1
     assert worker.available_slots == 1
     hear(worker, slots=3)
     assert worker.available_slots == 3
-    worker.remember(worker.slots[0], "kept")
+    clock.advance(1)
+    worker.remember("dropped")
+    clock.advance(1)
+    worker.remember("kept")
     hear(worker, slots=1)
     assert freshest(worker).cached_hash == "kept"
 
@@ -188,14 +191,14 @@ def test_slots_are_added_at_once_and_removed_when_free() -> None:
 def test_the_oldest_session_determines_the_status() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=2)
-    slot = occupy(worker, "chat", "first", ticket_id="1")
+    ticket = occupy(worker, "chat", "first", ticket_id="1")
     clock.advance(5)
     occupy(worker, "duplex", "second", ticket_id="2")
     oldest = worker.oldest_task
     assert oldest is not None
     assert (oldest.session_id, oldest.request_type) == ("first", "chat")
     assert oldest.started_at == clock.now - timedelta(seconds=5)
-    worker.release_slot(slot)
+    worker.release(ticket)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
     assert [task.started_at for task in worker.tasks] == [clock.now]
 
@@ -204,7 +207,7 @@ def test_the_oldest_session_determines_the_status() -> None:
 
 
 def remember(worker: WorkerConnection) -> None:
-    worker.remember(worker.slots[0], "A")
+    worker.remember("A")
 
 
 def test_a_restart_empties_the_caches() -> None:
@@ -230,17 +233,27 @@ def test_loading_and_an_empty_cache_empty_the_caches() -> None:
 
 def test_an_empty_cache_says_nothing_about_a_slot_in_use() -> None:
     worker = make_worker(slots=2)
-    remember(worker)
-    occupy(worker, "streaming")
+    ticket = occupy(worker, "streaming")
+    ticket.history_hash, ticket.is_cache_hit = "A", True
     hear(worker, WorkerStatus.BUSY_STREAMING, slots=2, kv_cache_length=0)
-    assert worker.slots[0].cached_hash == "A"
+    assert worker.slot_caches[0][0] == "A"
+
+
+def test_a_history_that_ends_twice_is_in_one_cache() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock, slots=2)
+    for _ in range(2):
+        clock.advance(1)
+        worker.remember("A")
+    assert worker.slot_caches == [("A", clock.now), (None, None)]
+    assert worker.cache_for("B", 2) is None
 
 
 def test_a_stale_answer_about_an_empty_cache_is_ignored() -> None:
     worker = make_worker()
     occupy(worker, "streaming")
     epoch = worker.service.epoch
-    worker.release_slot(worker.slots[0])
+    worker.release(worker.tasks[0])
     remember(worker)
     worker.observe(answer(WorkerStatus.BUSY_STREAMING, kv_cache_length=0), epoch)
     assert freshest(worker).cached_hash == "A"

@@ -23,7 +23,8 @@ from core.schemas.chat import ChatSocketRequest
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
-from core.serving.wire import ClientGoneError, Inbox, Wire, await_end, end_task, loop_time_s
+from core.serving.wire import Inbox, Wire, await_end, end_task, loop_time_s
+from core.sockets import ClientGoneError
 
 # A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16

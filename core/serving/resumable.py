@@ -13,11 +13,12 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
-from core.errors import CloseCode, SessionExpiredError
+from core.errors import LOST_CODES, CloseCode, SessionExpiredError
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import MIB
 from core.schemas.queue import SessionResumed
-from core.serving.wire import ClientGoneError, StarletteSocket, close_quietly, loop_time_s
+from core.serving.wire import StarletteSocket, loop_time_s, message_in
+from core.sockets import NO_STATUS, ClientGoneError, ReplaceableSocket, close_quietly
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
 SEND_LIMIT_S: Final = 10.0  # ours: a socket that accepts no message for so long is lost
@@ -52,11 +53,14 @@ class SentMessages:
         return self._texts[seq - self.first_seq]
 
 
-class ResumableSocket(StarletteSocket):
+class ResumableSocket(ReplaceableSocket):
     """A `Socket` over successive connections of the same client.
 
     One task receives, another one sends, and any number of them may attach a new connection.
     """
+
+    # Our own peers always close with a code; uvicorn reports a lost one without.
+    lost_codes = LOST_CODES | {NO_STATUS}
 
     def __init__(
         self, websocket: WebSocket, grace_s: float, sent: SentMessages | None = None
@@ -80,7 +84,7 @@ class ResumableSocket(StarletteSocket):
         while True:
             websocket = self.websocket
             try:
-                return await super().receive()
+                return message_in(await self.receive_event())
             except ClientGoneError:
                 if self.is_over:
                     raise
@@ -120,6 +124,13 @@ class ResumableSocket(StarletteSocket):
             await self._catch_up(greeting.to_json())
         await left.wait()
 
+    async def close(self, code: int, reason: str) -> None:
+        """Close the present connection, and end the session; see `Socket`."""
+        is_lost = self.is_lost
+        self.end()
+        if not is_lost:
+            await close_quietly(self.websocket, code, reason)
+
     def lose(self, websocket: WebSocket) -> None:
         if websocket is self.websocket and not self.is_lost:
             super().lose(websocket)
@@ -155,7 +166,7 @@ class ResumableSocket(StarletteSocket):
         websocket = self.websocket
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
-                await super().send(text)
+                await StarletteSocket(websocket).send(text)
         except ClientGoneError:
             return  # `receive` notices it
         except TimeoutError:

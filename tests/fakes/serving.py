@@ -34,7 +34,7 @@ from core.protocols.events import (
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from core.serving.session_handler import Emit
-from core.serving.wire import ClientGoneError
+from core.sockets import ClientGoneError
 
 
 def _drop(logger: object, name: str, event: structlog.typing.EventDict) -> NoReturn:

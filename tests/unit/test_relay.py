@@ -25,7 +25,7 @@ from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
 from core.schemas.limits import MIB
-from core.serving.wire import ReplaceableSocket
+from core.sockets import ReplaceableSocket
 from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketState
 
 from core.errors import CloseCode, SessionExpiredError
 from core.serving.resumable import ResumableSocket, SentMessages
-from core.serving.wire import ClientGoneError
+from core.sockets import ClientGoneError
 from tests.system.loops import in_loop
 
 GRACE_S = 60.0

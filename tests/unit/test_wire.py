@@ -13,7 +13,8 @@ import pytest
 from starlette.websockets import WebSocket
 
 from core.protocols.events import Disconnected
-from core.serving.wire import ClientGoneError, Inbox, StarletteSocket, await_end
+from core.serving.wire import Inbox, StarletteSocket, await_end
+from core.sockets import ClientGoneError
 from tests.fakes.clock import settle
 from tests.system.loops import in_loop
 

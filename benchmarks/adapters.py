@@ -45,11 +45,12 @@ from core.protocols.realtime import RealtimeMachine
 from core.schemas.common import json_text
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import SocketKind
 from core.schemas.realtime_session import AudioFormat
 from core.serving.detection import WindowDetector
 from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_names
 from core.serving.realtime_handler import realtime_start
-from core.serving.session_kinds import SocketKind, endpoint_of
+from core.serving.session_kinds import endpoint_of
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 PIECES: Final = 10  # of a unit, each 100 ms

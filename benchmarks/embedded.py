@@ -48,7 +48,6 @@ from core.schemas.common import (
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.worker import ModelKind
 from core.serving.transcribers import LoopThreads, WhisperTranscriber
-from core.transcription import WhisperProcess
 from core.vad import SileroVad
 from settings.embedded import CascadeFiles, FetchProgress, find_cascade, read_progress
 
@@ -159,7 +158,7 @@ START: Final = "start"  # only where it is named: it downloads everything once m
 
 
 async def measure(files: CascadeFiles, voices: Path, stages: Sequence[str], report: Report) -> None:
-    transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
+    transcriber = WhisperTranscriber(files.whisper, niceness=0)
     language = LocalLanguageModel(files.language_model, "Qwen2.5-Coder 0.5B")
     parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:

@@ -1,4 +1,4 @@
-"""Whisper over CTranslate2, started by `core.transcription`.
+"""Whisper over CTranslate2, started by `core.serving.transcribers`.
 
 It answers requests from standard input, one after the other, until the input ends.
 """

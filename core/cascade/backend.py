@@ -26,7 +26,7 @@ from core.modes import ChatMode, DuplexMode, Report, StreamingMode, Threads
 from core.process_memory import trim_heap
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.transcribers import WhisperTranscriber
-from core.transcription import Transcriber, WhisperProcess
+from core.transcription import Transcriber
 from core.vad import SileroVad
 from settings.embedded import CascadeFiles
 from settings.sections import CascadeSettings
@@ -170,7 +170,7 @@ def parts_of(
         )
     else:
         synthesizer = HibariSynthesizer(files.voice)
-    transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
+    transcriber = WhisperTranscriber(whisper_path or files.whisper, niceness=0)
     language_model: ChatEndpoint
     if settings.llm_url is not None:
         key = _revealed(settings.llm_key)

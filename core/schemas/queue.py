@@ -62,6 +62,40 @@ def duplex_request_type(session_id: str) -> RequestType:
     return RequestType.OMNI_DUPLEX
 
 
+class SocketKind(StrEnum):
+    """The protocol of a socket's path, at the gateway and at a worker."""
+
+    STREAMING = "streaming"
+    CHAT = "chat"
+    HALF_DUPLEX = "half_duplex"
+    DUPLEX = "duplex"
+    LIVE = "live"
+    REALTIME = "realtime"
+
+    @property
+    def path(self) -> str:
+        """The worker's path; for our own protocols also the gateway's, before the session id."""
+        return f"/ws/{self.value}"
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether each turn queues and takes a slot; otherwise the session does, once."""
+        return self in (SocketKind.STREAMING, SocketKind.CHAT)
+
+    @property
+    def has_events(self) -> bool:
+        return self in (SocketKind.REALTIME, SocketKind.LIVE)
+
+    def request_type(self, session_id: str, variant: str | None = None) -> RequestType:
+        """Return the request type; for duplex by the gateway's variant, else by the session id."""
+        if self is SocketKind.DUPLEX:
+            types = {"audio": RequestType.AUDIO_DUPLEX, "omni": RequestType.OMNI_DUPLEX}
+            return types.get(variant or "") or duplex_request_type(session_id)
+        # Those of the same load on the engine, hence of the same estimate.
+        like = {SocketKind.REALTIME: "half_duplex_audio", SocketKind.LIVE: "audio_duplex"}
+        return RequestType(like.get(self, self.value))
+
+
 class QueuePosition(WireModel):
     """Position of a request in the queue."""
 

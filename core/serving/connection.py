@@ -23,7 +23,8 @@ from core.schemas.chat import ChatSocketRequest
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.serving.observers import Observer
 from core.serving.session_handler import Emit, SessionHandler
-from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
+from core.serving.wire import Inbox, Wire, await_end, end_task, loop_time_s
+from core.sockets import ClientGoneError
 
 # A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16
@@ -116,7 +117,7 @@ class Connection:
         """Read the client's messages until the socket closes; the last event is `Disconnected`."""
         try:
             await self._inbox.read(self.wire.socket, self.wire.endpoint)
-        except SocketClosedError as error:
+        except ClientGoneError as error:
             reason = str(error)
             self.wire.lose(is_closed=True)
         except Exception:

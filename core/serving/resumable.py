@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from starlette.websockets import WebSocket
 
 from core.errors import LOST_CODES, CloseCode, SessionExpiredError
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import MIB
 from core.schemas.queue import SessionResumed
-from core.serving.wire import Socket, SocketClosedError, loop_time_s
+from core.serving.wire import StarletteSocket, loop_time_s, message_in
+from core.sockets import NO_STATUS, ClientGoneError, ReplaceableSocket, close_quietly
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
 SEND_LIMIT_S: Final = 10.0  # ours: a socket that accepts no message for so long is lost
@@ -51,167 +53,130 @@ class SentMessages:
         return self._texts[seq - self.first_seq]
 
 
-@dataclass(eq=False)
-class _Attached:
-    """One of a session's successive sockets."""
-
-    socket: Socket
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # the session uses it no longer
-    is_lost: bool = False  # its connection broke
-    is_sending: bool = False  # a task is sending on it
-
-
-class ResumableSocket:
+class ResumableSocket(ReplaceableSocket):
     """A `Socket` over successive connections of the same client.
 
-    One task receives, another one sends, and any number of them may attach a new socket.
+    One task receives, another one sends, and any number of them may attach a new connection.
     """
 
-    def __init__(self, socket: Socket, grace_s: float, sent: SentMessages | None = None) -> None:
-        """A session without a socket is kept for `grace_s`."""
-        self._grace_s = grace_s
+    # Our own peers always close with a code; uvicorn reports a lost one without.
+    lost_codes = LOST_CODES | {NO_STATUS}
+
+    def __init__(
+        self, websocket: WebSocket, grace_s: float, sent: SentMessages | None = None
+    ) -> None:
+        """A session without a connection is kept for `grace_s`."""
+        super().__init__(websocket, grace_s)
         self._sent = sent or SentMessages()
-        self._attached = _Attached(socket)
-        self._next_seq = 1  # of the message that the present socket is sent next
-        self._is_over = False
+        self._next_seq = 1  # of the message that the present connection is sent next
+        self._sends_on: WebSocket | None = None  # a task is sending on it
+        self._left = asyncio.Event()  # the session uses the present connection no longer
         self._lost_s = 0.0
-        self._reading: asyncio.Timeout | None = None
-        self._returned = asyncio.Event()
-        # Called when the socket is lost (True), and when another one replaces it (False).
+        # Called when the connection is lost (True), and when another one replaces it (False).
         self.on_away: Callable[[bool], None] = lambda is_away: None
 
     @property
     def is_away(self) -> bool:
-        return self._attached.is_lost and not self._is_over
+        return self.is_lost and not self.is_over
 
     async def receive(self) -> str | bytes:
-        """Return the next message of any of the sockets; see `Socket`."""
+        """Return the next message of any of the connections; see `Socket`."""
         while True:
-            attached = self._attached
-            if attached.is_lost:
-                await self._wait_for_return()
-                continue
+            websocket = self.websocket
             try:
-                async with asyncio.timeout(None) as self._reading:
-                    try:
-                        return await attached.socket.receive()
-                    finally:
-                        self._reading = None
-            except TimeoutError:
-                continue  # it was replaced, or accepts no more messages
-            except SocketClosedError as error:
-                if attached is not self._attached:
-                    continue
-                if error.code not in LOST_CODES:
-                    self.end()
+                return message_in(await self.receive_event())
+            except ClientGoneError:
+                if self.is_over:
                     raise
-                self._lose(attached)
+                if not await self.wait(websocket):
+                    self.end()
+                    raise ClientGoneError("the client did not return") from None
 
     async def send(self, text: str) -> None:
-        """Retain a message, and send it if there is a socket; see `Socket`."""
-        if self._is_over:
-            raise SocketClosedError()
+        """Retain a message, and send it if there is a connection; see `Socket`."""
+        if self.is_over:
+            raise ClientGoneError()
         self._sent.add(text)
         await self._catch_up()
 
-    async def close(self, code: int, reason: str) -> None:
-        """End the session's last socket; see `Socket`."""
-        attached = self._attached
-        self.end()
-        if not attached.is_lost:
-            await attached.socket.close(code, reason)
-
-    def end(self) -> None:
-        """Accept no further socket."""
-        self._is_over = True
-        self._attached.gone.set()
-        self._returned.set()
-
-    async def resume(self, socket: Socket, last_seq: int) -> None:
-        """Continue on another socket until that one is replaced, lost or closed.
+    async def resume(self, websocket: WebSocket, last_seq: int) -> None:
+        """Continue on another connection until that one is replaced, lost or closed.
 
         The client has received messages up to `last_seq`. Raises `SessionExpiredError` if the
         session is over, or `last_seq` was never sent.
         """
         if last_seq > self._sent.last_seq:
             self.end()  # the client's state cannot be resynchronized
-        if self._is_over:
+        if self.is_over:
             raise SessionExpiredError()
-        before, attached = self._attached, _Attached(socket)
-        away_s = loop_time_s() - self._lost_s if before.is_lost else 0.0
-        first_seq = max(last_seq + 1, self._sent.first_seq)
-        self._attached, self._next_seq = attached, first_seq
-        self._interrupt_reading()
-        self._returned.set()
-        if before.is_lost:
+        was_lost, was_left, left = self.is_lost, self._left, asyncio.Event()
+        before, self._left = self.swap(websocket), left
+        self._next_seq = first_seq = max(last_seq + 1, self._sent.first_seq)
+        if was_lost:
             self.on_away(False)
         greeting = SessionResumed(
             last_seq=self._sent.last_seq,
             lost_messages=first_seq - last_seq - 1,
-            away_ms=round(away_s * MS_PER_S),
+            away_ms=round((loop_time_s() - self._lost_s) * MS_PER_S) if was_lost else 0,
         )
-        async with asyncio.TaskGroup() as both:  # either socket may be slow
-            both.create_task(_replace(before))
+        async with asyncio.TaskGroup() as both:  # either connection may be slow
+            both.create_task(_leave(before, was_left))
             await self._catch_up(greeting.to_json())
-        await attached.gone.wait()
+        await left.wait()
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the present connection, and end the session; see `Socket`."""
+        is_lost = self.is_lost
+        self.end()
+        if not is_lost:
+            await close_quietly(self.websocket, code, reason)
+
+    def lose(self, websocket: WebSocket) -> None:
+        if websocket is self.websocket and not self.is_lost:
+            super().lose(websocket)
+            self._lost_s = loop_time_s()
+            self._left.set()
+            self.on_away(True)
+
+    def end(self) -> None:
+        super().end()
+        self._left.set()
 
     async def _catch_up(self, greeting: str = "") -> None:
-        """Send what the present socket lacks; for each socket one task does so at a time."""
-        attached = self._attached
-        if attached.is_sending or attached.is_lost:
+        """Send what the present connection lacks; on each one task does so at a time."""
+        websocket = self.websocket
+        if self._sends_on is websocket or self.is_lost:
             return
-        attached.is_sending = True
+        self._sends_on = websocket
         try:
             if greeting:
-                await self._send_on(attached, greeting)
+                await self._send_now(greeting)
             while (
-                attached is self._attached
-                and not attached.is_lost
+                websocket is self.websocket
+                and not self.is_lost
                 and self._next_seq <= self._sent.last_seq
             ):
-                self._next_seq = max(self._next_seq, self._sent.first_seq)
-                self._next_seq += 1
-                await self._send_on(attached, self._sent.get(self._next_seq - 1))
+                self._next_seq = max(self._next_seq, self._sent.first_seq) + 1
+                await self._send_now(self._sent.get(self._next_seq - 1))
         finally:
-            attached.is_sending = False
+            if self._sends_on is websocket:
+                self._sends_on = None
 
-    async def _send_on(self, attached: _Attached, text: str) -> None:
+    async def _send_now(self, text: str) -> None:
+        websocket = self.websocket
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
-                await attached.socket.send(text)
-        except SocketClosedError:
+                await StarletteSocket(websocket).send(text)
+        except ClientGoneError:
             return  # `receive` notices it
         except TimeoutError:
-            if attached is self._attached:
-                self._lose(attached)
-
-    def _lose(self, attached: _Attached) -> None:
-        attached.is_lost = True
-        self.on_away(True)
-        self._lost_s = loop_time_s()
-        self._returned.clear()
-        attached.gone.set()
-        self._interrupt_reading()
-
-    async def _wait_for_return(self) -> None:
-        """Wait for another socket; raises `SocketClosedError` after the grace period."""
-        try:
-            async with asyncio.timeout_at(self._lost_s + self._grace_s):
-                await self._returned.wait()
-        except TimeoutError:
-            self.end()
-        if self._is_over:
-            raise SocketClosedError(reason="the client did not return")
-
-    def _interrupt_reading(self) -> None:
-        if self._reading is not None and not self._reading.expired():
-            self._reading.reschedule(loop_time_s())
+            self.lose(websocket)
 
 
-async def _replace(before: _Attached) -> None:
-    """Close a socket, and only then end its route, which would close it without a code."""
+async def _leave(websocket: WebSocket | None, left: asyncio.Event) -> None:
+    """Close a connection that is open; only then end its route, which would give no code."""
     try:
-        if not before.is_lost:
-            await before.socket.close(int(CloseCode.REPLACED), "replaced")
+        if websocket is not None:
+            await close_quietly(websocket, CloseCode.REPLACED, "replaced")
     finally:
-        before.gone.set()
+        left.set()

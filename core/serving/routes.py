@@ -22,7 +22,7 @@ from core.files import append
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.schemas.worker import (
     ActionResult,
     CacheStatus,
@@ -35,7 +35,6 @@ from core.schemas.worker import (
 from core.serving.recordings import Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.server import GATEWAY_MARK
-from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
 from core.transcription import TranscriptionOptions

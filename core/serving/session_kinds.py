@@ -1,9 +1,8 @@
-"""The kinds of sessions: paths, limits, and how a session's connection is assembled."""
+"""How a session's connection is assembled, and its limits, by the kind of its socket."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import parse_message
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.openai_errors import error_event, socket_code
-from core.schemas.queue import ErrorMessage, RequestType, WarningMessage, duplex_request_type
+from core.schemas.queue import ErrorMessage, SocketKind, WarningMessage
 from core.schemas.realtime import parse_event
 from core.serving.capacity import MetricsObserver
 from core.serving.connection import SESSION_LOG, Connection, Machine
@@ -51,36 +50,6 @@ from core.serving.wire import Endpoint, Socket, Wire
 from core.telemetry import Tracing
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
-
-
-class SocketKind(StrEnum):
-    """The WebSocket paths of a worker."""
-
-    STREAMING = "streaming"
-    CHAT = "chat"
-    HALF_DUPLEX = "half_duplex"
-    DUPLEX = "duplex"
-    LIVE = "live"
-    REALTIME = "realtime"
-
-    @property
-    def is_live(self) -> bool:
-        """The session holds a slot from beginning to end, not turn by turn."""
-        return self not in (SocketKind.STREAMING, SocketKind.CHAT)
-
-    def request_type(self, session_id: str, variant: str | None) -> RequestType:
-        """Return the request type; for duplex by the gateway's variant, else by the session id."""
-        match self, variant:
-            case ((SocketKind.STREAMING | SocketKind.CHAT), _):
-                return RequestType(self)
-            case ((SocketKind.HALF_DUPLEX | SocketKind.REALTIME), _):
-                return RequestType.HALF_DUPLEX_AUDIO
-            case (SocketKind.LIVE, _) | (SocketKind.DUPLEX, "audio"):
-                return RequestType.AUDIO_DUPLEX
-            case SocketKind.DUPLEX, "omni":
-                return RequestType.OMNI_DUPLEX
-        return duplex_request_type(session_id)
-
 
 # Any: no type annotation expresses a union of messages.
 MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {

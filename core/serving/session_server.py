@@ -25,6 +25,7 @@ from core.schemas.queue import (
     UNRECORDED,
     ErrorMessage,
     RequestType,
+    SocketKind,
     check_session_id,
     read_seq,
 )
@@ -32,7 +33,7 @@ from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
 from core.serving.recording_observer import record_chat
 from core.serving.resumable import ResumableSocket
-from core.serving.session_kinds import SessionBuilder, SocketKind, endpoint_of
+from core.serving.session_kinds import SessionBuilder, endpoint_of
 from core.serving.slots import Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
@@ -151,18 +152,18 @@ class SessionServer:
                     resumable = self._resumable(kind, name, secret)
                     if resumable is None:
                         raise errors.SessionExpiredError()
-                    await resumable.resume(socket, read_seq(query[LAST_SEQ]))
+                    await resumable.resume(websocket, read_seq(query[LAST_SEQ]))
                     return
                 owner = Owner(name, kind.request_type(name, query.get("variant")), secret=secret)
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 owner.is_recorded = UNRECORDED not in query
                 async with self._claimed(kind, owner) as live:
-                    if kind.is_live:  # the other kinds take a slot for each turn
+                    if not kind.has_turns:  # else each turn takes a slot
                         await self.runtime.slots.take(owner)
                     if RESUMABLE in query:
                         grace_s = self._settings.limits.resume_grace_s
-                        live.resumable = ResumableSocket(socket, grace_s)
+                        live.resumable = ResumableSocket(websocket, grace_s)
                     await self._converse(live.resumable or socket, live)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)

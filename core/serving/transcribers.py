@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from core import errors
-from core.audio import FloatArray, encode_wire_audio, from_pcm
+from core.audio import FloatArray, encode_wire_audio, from_pcm, to_pcm
 from core.endpointing import EndpointOptions
 from core.errors import OmniError
 from core.media import Media, MediaContent, read_media
+from core.media_process import PROJECT_FOLDER, pack, unpack
 from core.modes import Backend, ChatMode
 from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
@@ -33,7 +38,6 @@ from core.transcription import (
     TranscriberKind,
     Transcript,
     TranscriptionOptions,
-    WhisperProcess,
     duration_s,
 )
 from core.vad import SileroVad, SpeechSegment, StreamingVAD
@@ -44,6 +48,13 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LIVE_LIMIT_S: Final = 120.0  # ours: a later caption is useless
+
+PROGRAM: Final = "core.whisper_program"
+LOWEST_PRIORITY: Final = 19
+# Ours: a second of audio takes less than a second on a busy core; a process beyond this hangs.
+START_LIMIT_S: Final = 120.0
+LIMIT_PER_AUDIO_S: Final = 10.0
+SHUTTING_DOWN: Final = "The server is shutting down."
 
 # Ours: with a longer queue, captions would be minutes late.
 WAITING_MAX: Final = 16
@@ -90,14 +101,27 @@ class Waiting:
 
 
 class WhisperTranscriber:
-    """Whisper on the CPU, concurrent with the conversations."""
+    """Whisper on the CPU, in one process, concurrent with the conversations.
+
+    The process starts with the first request, and again after a crash or a timeout.
+    """
 
     kind: ClassVar[TranscriberKind] = "whisper"
 
-    def __init__(self, process: WhisperProcess) -> None:
-        self._process = process
+    def __init__(
+        self,
+        folder: Path,
+        program: tuple[str, ...] = (sys.executable, "-m", PROGRAM),
+        *,
+        niceness: int = LOWEST_PRIORITY,
+    ) -> None:
+        """`niceness` should be 0 if a conversation waits for the transcript."""
+        self._command = [*program, str(folder), str(niceness)]
         self._waiting = Waiting()
         self._thread = ThreadPoolExecutor(1, "transcribe")
+        self._lock = threading.Lock()  # a closed transcriber starts no process
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
@@ -105,14 +129,57 @@ class WhisperTranscriber:
         """See `Transcriber`; requests of cancelled callers are skipped."""
         with self._waiting.place(samples):
             try:
-                job = self._thread.submit(self._process.transcribe, samples, options)
+                job = self._thread.submit(self._answer, samples, options)
             except RuntimeError as error:  # closed
-                raise errors.TranscriptionFailedError("The server is shutting down.") from error
+                raise errors.TranscriptionFailedError(SHUTTING_DOWN) from error
             return await asyncio.wrap_future(job)
 
     def close(self) -> None:
-        self._process.close()
+        """End the process; a running request fails."""
+        with self._lock:
+            self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._end_process()
+
+    # --- on the thread ---
+
+    def _answer(self, samples: FloatArray, options: TranscriptionOptions) -> Transcript:
+        try:
+            process = self._running()
+            limit_s = START_LIMIT_S + LIMIT_PER_AUDIO_S * duration_s(samples)
+            watch = threading.Timer(limit_s, process.kill)
+            watch.start()
+            try:
+                assert process.stdin is not None and process.stdout is not None
+                pack(process.stdin, asdict(options), [to_pcm(samples)])
+                answer, _ = unpack(process.stdout)
+            finally:
+                watch.cancel()
+            passages = tuple(Passage(**passage) for passage in answer["passages"])
+            return Transcript(answer["text"], answer["language"], passages)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._end_process()
+            raise errors.TranscriptionFailedError() from error
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """Return the process, started if it does not run; an OSError if that is impossible."""
+        with self._lock:
+            if self._is_closed:
+                raise errors.TranscriptionFailedError(SHUTTING_DOWN)
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=PROJECT_FOLDER,
+                    env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                )
+            return self._process
+
+    def _end_process(self) -> None:
+        if (process := self._process) is not None:
+            with suppress(OSError), process:  # closes its pipes; unwritten data has no reader
+                process.kill()
 
 
 class ModelTranscriber:
@@ -204,7 +271,7 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
             "Make it: python -m core.whisper_assets FOLDER"
         )
     if is_there and by in ("whisper", "auto"):
-        return WhisperTranscriber(WhisperProcess(folder))
+        return WhisperTranscriber(folder)
     if by == "model" or (by == "auto" and backend.facts().kind is ModelKind.FULL):
         return ModelTranscriber(lambda: backend.open_chat(LoopThreads()))
     return None

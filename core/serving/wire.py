@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Final, Protocol
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import VANISHED, AudioTooLongError, BinaryMessageError, OmniError, TooBigError
@@ -20,27 +21,18 @@ from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Event, Received, Rejected
 from core.schemas import duplex, limits
 from core.schemas.common import AudioContent, WireModel
+from core.sockets import NO_STATUS, ClientGoneError, close_quietly
 from settings.sections import LimitSettings
-
-NO_STATUS: Final = 1005  # of a close frame without a code. Source: RFC 6455, section 7.4.1
-
-
-class SocketClosedError(Exception):
-    """Either side has closed the socket."""
-
-    def __init__(self, code: int = 1006, reason: str = "") -> None:
-        super().__init__(reason or f"closed with {code}")
-        self.code = code
 
 
 class Socket(Protocol):
     """An accepted WebSocket. One task receives, another one sends."""
 
     async def receive(self) -> str | bytes:
-        """Return the next message, bytes if it is binary; raises `SocketClosedError`."""
+        """Return the next message, bytes if it is binary; raises `ClientGoneError`."""
 
     async def send(self, text: str) -> None:
-        """Send a message, waiting for a slow peer; raises `SocketClosedError`."""
+        """Send a message, waiting for a slow peer; raises `ClientGoneError`."""
 
     async def close(self, code: int, reason: str) -> None:
         """Close the socket; harmless if it is closed."""
@@ -57,34 +49,33 @@ class StarletteSocket:
         self._websocket = websocket
 
     async def receive(self) -> str | bytes:
-        if self._websocket.client_state != WebSocketState.CONNECTED:
-            raise SocketClosedError()
+        if self._websocket.client_state is not WebSocketState.CONNECTED:
+            raise ClientGoneError()
         event = await self._websocket.receive()
         if event["type"] != "websocket.receive":
             code = event.get("code") or NO_STATUS
-            # uvicorn's code for a lost peer; our own peers never close without a code.
+            # uvicorn's code for a lost peer; our own peers always close with one.
             code = VANISHED if code == NO_STATUS else code
-            raise SocketClosedError(code, event.get("reason") or "")
-        text: str | None = event.get("text")
-        payload: bytes | None = event.get("bytes")
-        return text if text is not None else payload or b""
+            raise ClientGoneError(event.get("reason") or f"closed with {code}")
+        return message_in(event)
 
     async def send(self, text: str) -> None:
-        if self._websocket.application_state != WebSocketState.CONNECTED:
-            raise SocketClosedError()
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            raise ClientGoneError()
         try:
             await self._websocket.send_text(text)
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
             # Servers differ in what they raise after the peer has disconnected.
-            raise SocketClosedError(reason=str(error)) from error
+            raise ClientGoneError(str(error)) from error
 
     async def close(self, code: int, reason: str) -> None:
-        if self._websocket.application_state != WebSocketState.CONNECTED:
-            return
-        try:
-            await self._websocket.close(code, reason)
-        except (WebSocketDisconnect, OSError, RuntimeError):
-            return  # the peer has closed it
+        await close_quietly(self._websocket, code, reason)
+
+
+def message_in(event: Message) -> str | bytes:
+    text: str | None = event.get("text")
+    payload: bytes | None = event.get("bytes")
+    return text if text is not None else payload or b""
 
 
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
@@ -120,7 +111,6 @@ def _check_length(name: str, audio: str | bytes, limit_s: float) -> None:
 
 
 SEND_LIMIT_S: Final = 20.0  # ours: a client that accepts no message for so long is lost
-MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 
 @dataclass(frozen=True)
@@ -183,7 +173,7 @@ class Inbox:
         return self._entries.qsize()
 
     async def read(self, socket: Socket, endpoint: Endpoint) -> None:
-        """Add the client's messages until its socket raises `SocketClosedError`."""
+        """Add the client's messages until its socket raises `ClientGoneError`."""
         while True:
             raw = await socket.receive()
             if isinstance(raw, bytes) or raw.isascii():  # encoding a long text is slow
@@ -248,7 +238,7 @@ class Wire:
                     await self.socket.send(self.endpoint.write(message))
                 finally:
                     self._sending = None
-        except (SocketClosedError, TimeoutError):
+        except (ClientGoneError, TimeoutError):
             self.lose()
 
     async def close(self, effect: Close) -> None:
@@ -256,10 +246,9 @@ class Wire:
         if self._is_closed:
             return
         self.is_lost = True
-        reason = effect.reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         with suppress(TimeoutError):
             async with asyncio.timeout(SEND_LIMIT_S):
-                await self.socket.close(int(effect.code), reason)
+                await self.socket.close(int(effect.code), effect.reason)
         self._is_closed = True
 
     def lose(self, *, is_closed: bool = False) -> None:

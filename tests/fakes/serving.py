@@ -34,7 +34,7 @@ from core.protocols.events import (
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from core.serving.session_handler import Emit
-from core.serving.wire import SocketClosedError
+from core.sockets import ClientGoneError
 
 
 def _drop(logger: object, name: str, event: structlog.typing.EventDict) -> NoReturn:
@@ -95,7 +95,7 @@ class FakeSocket:
         raw = await self._incoming.get()
         if raw is None:
             self._incoming.put_nowait(None)
-            raise SocketClosedError()
+            raise ClientGoneError()
         self.received += 1
         return raw
 
@@ -104,7 +104,7 @@ class FakeSocket:
         await self._may_send.wait()
         await asyncio.sleep(0)
         if self._is_gone:
-            raise SocketClosedError()
+            raise ClientGoneError()
         self.sent.append(json.loads(text))
 
     async def close(self, code: int, reason: str) -> None:

@@ -19,9 +19,10 @@ from core.protocols.events import (
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
 from core.protocols.streaming import StreamingMachine
+from core.schemas.queue import SocketKind
 from core.schemas.worker import WorkerStatus
 from core.serving.connection import Connection
-from core.serving.session_kinds import SocketKind, endpoint_of
+from core.serving.session_kinds import endpoint_of
 from core.serving.wire import Wire
 from tests.fakes.awaits import Awaits
 from tests.fakes.clock import settle, timers_left

@@ -24,9 +24,9 @@ from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import ChatMachine
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
+from core.schemas.queue import SocketKind
 from core.serving import connection
 from core.serving.realtime_handler import realtime_start
-from core.serving.session_kinds import SocketKind
 from tests.fakes.clock import settle
 from tests.fakes.serving import FakeSocket, usual_answers
 from tests.fakes.stages import (

@@ -127,6 +127,7 @@ LAYERS = (
             "core.store",
             "core.logging_setup",
             "core.metrics",
+            "core.sockets",
             "core.telemetry",
             "core.worker_tls",
             "gateway_modules",

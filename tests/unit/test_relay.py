@@ -25,6 +25,7 @@ from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
 from core.schemas.limits import MIB
+from core.sockets import ReplaceableSocket
 from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
@@ -33,7 +34,7 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import ClientSocket, Pace, ResumableSocket, SocketKind
+from gateway_modules.web.client_socket import ClientSocket, Pace, SocketKind
 from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
@@ -356,7 +357,7 @@ def test_of_two_resumptions_the_later_socket_says_what_it_has_received(tmp_path:
     async def test() -> None:
         relay = Scene(SocketKind.DUPLEX, tmp_path).relay
         before, first, second = ClosingSlowly(), ClosingSlowly(), ClosingSlowly()
-        relay._client.socket = ResumableSocket(before, grace_s=10.0)
+        relay._client.socket = ReplaceableSocket(before, grace_s=10.0)
         ticket = SimpleNamespace(position=0)
         link = SimpleNamespace(detach=nothing, resume=resume, ticket=ticket)
         relay._link = link  # type: ignore[assignment]

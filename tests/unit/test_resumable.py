@@ -9,10 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketState
 
 from core.errors import CloseCode, SessionExpiredError
 from core.serving.resumable import ResumableSocket, SentMessages
-from core.serving.wire import SocketClosedError
+from core.sockets import ClientGoneError
 from tests.system.loops import in_loop
 
 GRACE_S = 60.0
@@ -26,26 +28,32 @@ class Peer:
         self.heard: list[Raw] = []
         self.closed: int | None = None
         self.says: asyncio.Queue[str | int] = asyncio.Queue()
+        self.websocket = WebSocket({"type": "websocket"}, self._receive, self._send)
+        self.websocket.client_state = WebSocketState.CONNECTED
+        self.websocket.application_state = WebSocketState.CONNECTED
         self._breaks_after = breaks_after
 
-    async def receive(self) -> str | bytes:
+    async def _receive(self) -> Message:
         said = await self.says.get()
         if isinstance(said, int):
             self.says.put_nowait(said)
-            raise SocketClosedError(said)
-        return said
+            return {"type": "websocket.disconnect", "code": said}
+        return {"type": "websocket.receive", "text": said}
 
-    async def send(self, text: str) -> None:
+    async def _send(self, event: Message) -> None:
+        if event["type"] == "websocket.send":
+            await self.hear(event["text"])
+        else:
+            self.closed = event["code"]
+            self.says.put_nowait(event["code"])
+
+    async def hear(self, text: str) -> None:
         await asyncio.sleep(0)
         if self._breaks_after == len(self.heard):
             self.break_off()
         if not self.says.empty() or self.closed is not None:
-            raise SocketClosedError()
+            raise OSError("closed")
         self.heard.append(json.loads(text))
-
-    async def close(self, code: int, reason: str) -> None:
-        self.closed = code
-        self.says.put_nowait(code)
 
     def break_off(self, code: int = 1006) -> None:
         self.says.put_nowait(code)
@@ -65,7 +73,7 @@ async def settle(rounds: int = 20) -> None:
 async def test_every_message_arrives_once_and_in_order(seed: int) -> None:
     random = Random(seed)
     peer = Peer(random.randrange(5))
-    socket = ResumableSocket(peer, GRACE_S)
+    socket = ResumableSocket(peer.websocket, GRACE_S)
     reading = asyncio.create_task(socket.receive())
     heard: list[int] = []
     going_on: list[asyncio.Task[None]] = []
@@ -76,11 +84,11 @@ async def test_every_message_arrives_once_and_in_order(seed: int) -> None:
         if random.random() < 0.3:  # it reconnects, whether its former socket broke or not
             heard += peer.seqs
             peer = Peer(random.choice([None, 0, 1, 2, 5]))
-            going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
+            going_on.append(asyncio.create_task(socket.resume(peer.websocket, len(heard))))
             await settle()
     heard += peer.seqs
     last = Peer()
-    going_on.append(asyncio.create_task(socket.resume(last, len(heard))))
+    going_on.append(asyncio.create_task(socket.resume(last.websocket, len(heard))))
     await settle(200)
     assert heard + last.seqs == list(range(1, 61))
     last.says.put_nowait("hello")
@@ -97,17 +105,17 @@ class SlowPeer(Peer):
         super().__init__()
         self.may_hear = asyncio.Event()
 
-    async def send(self, text: str) -> None:
+    async def hear(self, text: str) -> None:
         await self.may_hear.wait()
-        await super().send(text)
+        await super().hear(text)
 
 
 @in_loop
 async def test_a_replaced_socket_is_closed_with_its_code_while_the_next_one_is_slow() -> None:
-    socket, second, slow = ResumableSocket(Peer(), GRACE_S), Peer(), SlowPeer()
-    replaced = asyncio.create_task(socket.resume(second, 0))
+    socket, second, slow = ResumableSocket(Peer().websocket, GRACE_S), Peer(), SlowPeer()
+    replaced = asyncio.create_task(socket.resume(second.websocket, 0))
     await settle()
-    last = asyncio.create_task(socket.resume(slow, 0))
+    last = asyncio.create_task(socket.resume(slow.websocket, 0))
     await replaced
     assert second.closed == CloseCode.REPLACED
     slow.may_hear.set()
@@ -117,11 +125,11 @@ async def test_a_replaced_socket_is_closed_with_its_code_while_the_next_one_is_s
 
 @in_loop
 async def test_dropped_messages_are_reported() -> None:
-    socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
+    socket = ResumableSocket(Peer().websocket, GRACE_S, SentMessages(most_chars=100))
     for _ in range(10):
         await socket.send(json.dumps({"text": "x" * 20}))
     peer = Peer()
-    going_on = asyncio.create_task(socket.resume(peer, 2))
+    going_on = asyncio.create_task(socket.resume(peer.websocket, 2))
     await settle()
     greeting = peer.heard[0]
     assert greeting["last_seq"] == 10
@@ -135,25 +143,24 @@ async def test_dropped_messages_are_reported() -> None:
 @in_loop
 async def test_a_normal_close_ends_the_session(code: int) -> None:
     peer = Peer()
-    socket = ResumableSocket(peer, GRACE_S)
+    socket = ResumableSocket(peer.websocket, GRACE_S)
     peer.break_off(code)
-    with pytest.raises(SocketClosedError) as closed:
+    with pytest.raises(ClientGoneError, match=f"closed with {code}"):
         await socket.receive()
-    assert closed.value.code == code
     with pytest.raises(SessionExpiredError):
-        await socket.resume(Peer(), 0)
+        await socket.resume(Peer().websocket, 0)
 
 
 @in_loop
 async def test_a_session_expires_after_the_grace_period() -> None:
     peer = Peer()
-    socket = ResumableSocket(peer, 0.001)
+    socket = ResumableSocket(peer.websocket, 0.001)
     peer.break_off()
-    with pytest.raises(SocketClosedError):
+    with pytest.raises(ClientGoneError):
         await socket.receive()
     assert not socket.is_away
     with pytest.raises(SessionExpiredError):
-        await socket.resume(Peer(), 0)
+        await socket.resume(Peer().websocket, 0)
 
 
 @in_loop
@@ -161,13 +168,13 @@ async def test_ten_thousand_reconnects_leak_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()
-            going_on = asyncio.create_task(socket.resume(peer, 1))
+            going_on = asyncio.create_task(socket.resume(peer.websocket, 1))
             await settle(3)
             peer.break_off()
             await going_on
 
     first = Peer()
-    socket = ResumableSocket(first, GRACE_S)
+    socket = ResumableSocket(first.websocket, GRACE_S)
     reading = asyncio.create_task(socket.receive())
     await socket.send('{"type":"prepared"}')
     first.break_off()
@@ -180,5 +187,5 @@ async def test_ten_thousand_reconnects_leak_nothing() -> None:
     assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
     assert len(asyncio.all_tasks()) == tasks
     socket.end()
-    with pytest.raises(SocketClosedError):
+    with pytest.raises(ClientGoneError):
         await reading

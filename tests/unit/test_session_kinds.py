@@ -19,9 +19,9 @@ from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.machine import SessionIds
 from core.schemas import half_duplex
 from core.schemas.gpt_live import SessionStart
-from core.schemas.queue import RequestType
+from core.schemas.queue import RequestType, SocketKind
 from core.serving.openai_clients import live_names
-from core.serving.session_kinds import SessionBuilder, SocketKind, duplex_limits, endpoint_of
+from core.serving.session_kinds import SessionBuilder, duplex_limits, endpoint_of
 from core.serving.slots import Owner, Slots
 
 SECOND = base64.b64encode(bytes(4 * 16_000)).decode()
@@ -54,7 +54,7 @@ def test_other_kinds_have_one_request_type() -> None:
     assert SocketKind.CHAT.request_type("adx_1", "omni") is RequestType.CHAT
     assert SocketKind.STREAMING.request_type("x", None) is RequestType.STREAMING
     assert SocketKind.HALF_DUPLEX.request_type("x", None) is RequestType.HALF_DUPLEX_AUDIO
-    live = [kind for kind in SocketKind if kind.is_live]
+    live = [kind for kind in SocketKind if not kind.has_turns]
     assert live == ["half_duplex", "duplex", "live", "realtime"]
 
 

@@ -35,7 +35,6 @@ from core.transcription import (
     Passage,
     Transcript,
     TranscriptionOptions,
-    WhisperProcess,
 )
 from tests.source_tree import ROOT
 from tests.system.loops import in_loop
@@ -60,33 +59,37 @@ while sys.stdin.buffer.peek(1):
 """
 
 
-def process(folder: Path) -> WhisperProcess:
-    return WhisperProcess(folder, (sys.executable, "-c", SCRIPT))
+def whisper_in(folder: Path) -> WhisperTranscriber:
+    return WhisperTranscriber(folder, (sys.executable, "-c", SCRIPT))
 
 
 def options(prompt: str = "") -> TranscriptionOptions:
     return TranscriptionOptions(prompt=prompt)
 
 
-def test_a_process_that_cannot_be_started_fails_its_request(tmp_path: Path) -> None:
+@in_loop
+async def test_a_process_that_cannot_be_started_fails_its_request(tmp_path: Path) -> None:
     with pytest.raises(TranscriptionFailedError):
-        WhisperProcess(tmp_path, ("/no/such/program",)).transcribe(SECOND)
+        await WhisperTranscriber(tmp_path, ("/no/such/program",)).transcribe(SECOND)
 
 
-def test_one_process_answers_every_request_and_is_replaced_when_it_fails(tmp_path: Path) -> None:
-    whisper = process(tmp_path)
-    first, second = whisper.transcribe(SECOND), whisper.transcribe(SECOND)
+@in_loop
+async def test_one_process_answers_every_request_and_is_replaced_when_it_fails(
+    tmp_path: Path,
+) -> None:
+    whisper = whisper_in(tmp_path)
+    first, second = await whisper.transcribe(SECOND), await whisper.transcribe(SECOND)
     assert first.text == second.text and first.text.startswith("64000 bytes")
     assert first.language == "en"
     assert first.passages == (Passage(0.0, 1.0, first.text),)
     for prompt in ("crash", "nonsense"):
         with pytest.raises(TranscriptionFailedError):
-            whisper.transcribe(SECOND, options(prompt))
-        again = whisper.transcribe(SECOND)
+            await whisper.transcribe(SECOND, options(prompt))
+        again = await whisper.transcribe(SECOND)
         assert again.text != first.text, "another process"
     whisper.close()
     with pytest.raises(TranscriptionFailedError, match="shutting down"):
-        whisper.transcribe(SECOND)
+        await whisper.transcribe(SECOND)
 
 
 def test_what_waits_is_bounded_and_the_newest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,7 @@ def test_what_waits_is_bounded_and_the_newest_is_refused(monkeypatch: pytest.Mon
 
 @in_loop
 async def test_a_request_that_was_given_up_leaves_its_place(tmp_path: Path) -> None:
-    transcriber = WhisperTranscriber(process(tmp_path))
+    transcriber = whisper_in(tmp_path)
     asked = [asyncio.create_task(transcriber.transcribe(SECOND)) for _ in range(4)]
     await asyncio.sleep(0)
     asked[3].cancel()
@@ -141,7 +144,7 @@ class SilentTranscriber(FakeTranscriber):
 async def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
     _, late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
     assert isinstance(late, TranscriptionFailedError)
-    whisper = WhisperTranscriber(process(tmp_path))
+    whisper = whisper_in(tmp_path)
     whisper.close()
     _, broken = await transcribe_or_error(whisper, SECOND.tobytes())
     assert isinstance(broken, TranscriptionFailedError)

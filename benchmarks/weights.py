@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from benchmarks.rig import random_weights
 from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
-from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
+from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, Rows
+from MiniCPMO45.engine.steps import LlmForward, LlmOutput
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.loading.quantisation import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
@@ -122,7 +122,7 @@ class Fed:
         )
         rows = []
         for ids in (self._ids[:PROMPT_TOKENS], *([each] for each in self._ids[PROMPT_TOKENS:])):
-            [output] = runner.feed([LlmForward(kv, (TokenIds(tuple(ids)),))])
+            [output] = runner.feed([LlmForward(kv, Rows(tuple(ids)))])
             assert isinstance(output, LlmOutput) and output.logits is not None
             rows.append(output.logits.float())
         return torch.stack(rows[1:])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming
+from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.steps import (
@@ -26,9 +26,7 @@ from MiniCPMO45.engine.steps import (
     LlmOutput,
     OpenVoice,
     Request,
-    SpokenText,
     TextDecision,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.kernels.products import rotate
@@ -44,6 +42,7 @@ Row = int | Tensor  # a token to be certain of, or a whole row of logits
 EMBEDDING = -1  # label of a row that was fed as a vector
 CODE_COUNT = 6562
 CODE_EOS = CODE_COUNT - 1
+FIRST_CODE = TTSConfig().num_text_tokens
 ROWS_PER_SECOND = 10
 ROWS_PER_SLICE = 64
 CERTAIN = 40.0  # logit of a scripted token; all others are 0
@@ -154,7 +153,7 @@ class ScriptedExecutor:
 
     def _draw_codes(self, request: DrawCodes) -> DrawnCodes:
         codes: list[int] = []
-        fed = [label for piece in request.pieces for label in piece.ids]
+        fed = [each % FIRST_CODE for each in request.rows.ids]
         while len(codes) < request.count:
             _append(request.kv, fed)
             code = request.rule.choose(
@@ -193,9 +192,14 @@ class ScriptedExecutor:
 
 
 def spoken(request: DrawCodes) -> tuple[int, ...]:
-    return tuple(
-        label for piece in request.pieces if isinstance(piece, SpokenText) for label in piece.ids
-    )
+    """The text of a run's condition."""
+    ids = request.rows.ids
+    return tuple(i for at, states in request.rows.vectors for i in ids[at : at + len(states)])
+
+
+def markers(request: DrawCodes) -> tuple[int, ...]:
+    """What follows the text of a run's condition."""
+    return request.rows.ids[len(spoken(request)) :]
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int:
@@ -203,9 +207,9 @@ def _decide(logits: Tensor, decision: TextDecision) -> int:
 
 
 def _labels(request: LlmForward) -> list[int]:
-    labels: list[int] = []
-    for piece in request.pieces:
-        labels += piece.ids if isinstance(piece, TokenIds) else [EMBEDDING] * len(piece.rows)
+    labels = list(request.rows.ids)
+    for start, vectors in request.rows.vectors:
+        labels[start : start + len(vectors)] = [EMBEDDING] * len(vectors)
     return labels
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows
+from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows, Rows
 from MiniCPMO45.model.transformer import CausalLM
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
@@ -35,7 +35,7 @@ def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:
     count = rows.shape[0]
     kv.reserve(kv.length + count)
     packed = PackedRows(kv.store, count, rows_per_tile=count)
-    packed.load([FedRows(kv, (0,) * count)])
+    packed.load([FedRows(kv, Rows((0,) * count))])
     states = [rows]
     for index, layer in enumerate(llm.model.layers):
         states.append(layer(states[-1], packed, index))

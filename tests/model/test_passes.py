@@ -14,6 +14,7 @@ from core.engine import WorkCancelledError
 from core.engine.passes import Task, TaskState, run_alone, run_pass
 from core.engine.scheduler import MAX_PER_PASS
 from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
@@ -22,7 +23,6 @@ from MiniCPMO45.engine.steps import (
     LlmForward,
     Request,
     Steps,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
@@ -61,7 +61,7 @@ def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
     session = executor.open_session(f"s{first}", seed=1)
     found = []
     for token in range(first, first + length):
-        output = yield LlmForward(session.kv, (TokenIds((token,)),))
+        output = yield LlmForward(session.kv, Rows((token,)))
         found.append(float(output.logits.max()))
         yield Emit(token)
     session.close()
@@ -150,7 +150,7 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
         session = executor.open_session("defective", seed=1)
         try:
             for _ in range(2):
-                yield LlmForward(session.kv, (TokenIds((1,)),))
+                yield LlmForward(session.kv, Rows((1,)))
         finally:
             raise RuntimeError("the clean-up is wrong")
 
@@ -173,7 +173,7 @@ def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
     def overflow() -> Steps[None]:
         session = executor.open_session("full", seed=1)
         limit = executor.llm_store.shape.max_position_embeddings
-        yield LlmForward(session.kv, (TokenIds((1,) * (limit + 1)),))
+        yield LlmForward(session.kv, Rows((1,) * (limit + 1)))
 
     tasks: list[Task[Any]] = [Task(overflow()), Task(count_up(executor, 10, 3))]
     for _ in drive(executor, tasks):
@@ -188,7 +188,7 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
         session = executor.open_session("e", seed=1)
         try:
             while True:
-                yield LlmForward(session.kv, (TokenIds((1,)),))
+                yield LlmForward(session.kv, Rows((1,)))
         finally:
             closed.append(session.kv.length)
 
@@ -207,7 +207,7 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
 def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]:
     """Feed tokens at once; return their hidden states and the logits behind them."""
     session = executor.open_session("long", seed=1)
-    output = yield LlmForward(session.kv, (TokenIds(tuple(ids)),))
+    output = yield LlmForward(session.kv, Rows(tuple(ids)))
     session.close()
     return output.hidden, output.logits
 

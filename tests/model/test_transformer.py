@@ -22,6 +22,7 @@ from MiniCPMO45.engine.kv_cache import (
     KvHandle,
     KvStore,
     PackedRows,
+    Rows,
     reserve_all,
 )
 from MiniCPMO45.kernels.products import JoinedWeight, Linear
@@ -51,7 +52,7 @@ class Bench:
         counts = [len(rows) for _, rows in parts]
         reserve_all([(kv, len(rows)) for kv, rows in parts])
         packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
-        packed.load([FedRows(kv, (0,) * len(rows)) for kv, rows in parts])
+        packed.load([FedRows(kv, Rows((0,) * len(rows))) for kv, rows in parts])
         states = self.decoder(torch.cat([rows for _, rows in parts]), packed)
         for kv, rows in parts:
             kv.advance(len(rows))

@@ -104,7 +104,7 @@ class Fed:
     def model(self, weights: Weights) -> CausalLM:
         """Return the language model with reproducible weights in a setting."""
         with META:
-            whole = nn.ModuleDict({"llm": CausalLM(self._config.decoder, self._config.vocab_size)})
+            whole = nn.ModuleDict({"llm": CausalLM(self._config)})
         random_weights(whole, device=self._device, weights=weights, seed=0)
         llm = whole["llm"]
         assert isinstance(llm, CausalLM)
@@ -113,7 +113,7 @@ class Fed:
     @torch.inference_mode()
     def logits(self, llm: CausalLM) -> Tensor:
         """Return the logits after each token following the prompt, float32 [tokens, vocabulary]."""
-        shape, dtype = self._config.decoder, llm.model.norm.weight.dtype
+        shape, dtype = self._config, llm.model.norm.weight.dtype
         store = KvStore(shape, device=self._device, dtype=dtype, pages=CACHE_PAGES, can_grow=True)
         llm.model.fuse()
         runner, kv = (

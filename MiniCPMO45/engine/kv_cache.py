@@ -80,7 +80,8 @@ class KvStore:
         """
         self.shape = shape
         self.device = device
-        self.rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
+        theta = shape.rope_parameters["rope_theta"]
+        self.rope = Rope.build(shape.head_dim, theta, device=device)
         self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow

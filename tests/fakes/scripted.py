@@ -7,7 +7,6 @@ whatever was dropped or moved meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -49,7 +48,7 @@ CERTAIN = 40.0  # logit of a scripted token; all others are 0
 TONE_LEVEL = 0.25
 HIDDEN_SIZE = 4
 
-_SHAPE = decoder_shape(HIDDEN_SIZE, positions=100_000)
+POSITIONS = 100_000
 _AUDIO = AudioConfig(d_model=4, encoder_layers=1, encoder_attention_heads=1, encoder_ffn_dim=16)
 
 
@@ -97,7 +96,7 @@ class ScriptedExecutor:
         vocabulary_size: int,
         decisions: Iterable[Row] = (),
         *,
-        speech_limit: int = _SHAPE.max_position_embeddings,
+        speech_limit: int = POSITIONS,
     ) -> None:
         self.vocabulary_size = vocabulary_size
         self.decisions: list[Row] = list(decisions)
@@ -222,7 +221,6 @@ def _append(kv: KvHandle, labels: Sequence[int]) -> None:
     kv.put(KvRows(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], kv.length))
 
 
-def _store(limit: int = _SHAPE.max_position_embeddings) -> KvStore:
-    device = torch.device("cpu")
-    shape = replace(_SHAPE, max_position_embeddings=limit)
+def _store(positions: int = POSITIONS) -> KvStore:
+    device, shape = torch.device("cpu"), decoder_shape(HIDDEN_SIZE, positions=positions)
     return KvStore(shape, device=device, dtype=torch.float32, pages=2, can_grow=True)

@@ -23,11 +23,11 @@ def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:
     """The checkpoint's language model in float32 and a store for it."""
     config = folder.config
     with torch.device("meta"):
-        llm = CausalLM(config.decoder, config.vocab_size)
+        llm = CausalLM(config)
     absent = llm.load_state_dict(folder.weights("llm."), assign=True, strict=False)
     assert set(absent.missing_keys) <= TABLES and not absent.unexpected_keys, absent
     device = torch.device("cpu")
-    return llm, KvStore(config.decoder, device=device, dtype=torch.float32, pages=1, can_grow=True)
+    return llm, KvStore(config, device=device, dtype=torch.float32, pages=1, can_grow=True)
 
 
 def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:

@@ -191,7 +191,7 @@ def _is_clear(logits: Tensor) -> Tensor:
 def _stock_logits(model: MiniCPMOForConditionalGeneration, ids: list[int]) -> Tensor:
     """The library's logits for the same tokens, float32."""
     llm = model.llm
-    stock = stock_decoder(llm.model, model.config.decoder)
+    stock = stock_decoder(llm.model, model.config)
     tokens = torch.tensor(ids, device=llm.lm_head.weight.device)
     with torch.no_grad():
         states = stock_states(stock, llm.model.embed_tokens(tokens))

@@ -55,7 +55,7 @@ def _input_rows(toy: Toy, request: LlmForward) -> Tensor:
 def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
     """In a batch of six conversations."""
     llm = toy.model.llm
-    stock = stock_decoder(llm.model, toy.config.decoder)
+    stock = stock_decoder(llm.model, toy.config)
     kvs = [executor.llm_store.open() for _ in range(6)]
     fed: dict[int, list[Tensor]] = {id(kv): [] for kv in kvs}
     for requests in text_rounds(toy):
@@ -144,7 +144,7 @@ def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[
 
 @torch.no_grad()
 def test_codes_are_those_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
-    stock = stock_decoder(toy.model.tts.model, toy.config.tts_config.decoder)
+    stock = stock_decoder(toy.model.tts.model, toy.config.tts_config)
     fed: dict[int, Tensor] = {}
     answers: list[DrawnCodes] = []
     for requests in code_rounds(toy, executor):
@@ -316,5 +316,5 @@ def test_conversations_fill_the_caches_and_the_card(
 )
 def test_caches_leave_another_worker_its_part(conversations: int, text: int, speech: int) -> None:
     config = MiniCPMOConfig()
-    assert most_tokens(config.decoder, conversations, 4_096) == text
-    assert most_tokens(config.tts_config.decoder, conversations, 1_024) == speech
+    assert most_tokens(config, conversations, 4_096) == text
+    assert most_tokens(config.tts_config, conversations, 1_024) == speech

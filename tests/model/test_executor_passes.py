@@ -119,7 +119,7 @@ def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
 
 def _speech_rows(toy: Toy, request: DrawCodes) -> Tensor:
     tts = toy.model.tts
-    table = torch.cat((tts.emb_text.weight, tts.emb_code[0].weight))
+    table = torch.cat((tts.emb_text.weight, tts.emb_code[0].get_parameter("weight")))
     rows = table[torch.tensor(request.rows.ids)]
     for start, hidden in request.rows.vectors:
         states = F.normalize(tts.projector_semantic(hidden), dim=-1)

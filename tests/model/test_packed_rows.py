@@ -81,7 +81,7 @@ def test_passes_hold_every_row_once_and_in_order(
 def test_every_row_knows_its_place(layouts: list[list[tuple[bool, int]]], held: int) -> None:
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1, held) for n, layout in enumerate(layouts)]
-    n_rows = sum(len(part.ids) for part in parts)
+    n_rows = sum(map(len, parts))
     size = bucket_of(n_rows, (16, 64, 256))
     vectors = torch.zeros(size, WIDTH)
     packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)
@@ -107,7 +107,7 @@ def test_tiles_cover_every_row_once_and_never_two_conversations(
 ) -> None:
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1) for n, layout in enumerate(layouts)]
-    n_rows = sum(len(part.ids) for part in parts)
+    n_rows = sum(map(len, parts))
     size = bucket_of(n_rows, (16, 64, 256))
     vectors = torch.zeros(size, WIDTH)
     packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)

@@ -8,8 +8,8 @@ a configuration never executes code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from transformers import (
     LlamaConfig,
@@ -23,27 +23,11 @@ ENCODER_FRAMES_PER_SECOND = 50  # 100 mel frames a second, halved by the second 
 RESAMPLER_HEAD_SIZE = 128
 
 
-@dataclass(frozen=True)
-class DecoderConfig:
-    """Shape of a decoder-only transformer (the language model or the speech decoder)."""
+DecoderConfig: TypeAlias = Qwen3Config | LlamaConfig
+"""Of a decoder-only transformer: the language model, or the speech decoder.
 
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
-    max_position_embeddings: int
-    has_qk_norm: bool
-
-    @classmethod
-    def of(cls, config: Qwen3Config | LlamaConfig) -> DecoderConfig:
-        values = config.to_dict()
-        values["rope_theta"] = float(values["rope_parameters"]["rope_theta"])
-        values["has_qk_norm"] = isinstance(config, Qwen3Config)
-        return cls(**{each.name: values[each.name] for each in fields(cls)})
+Only the former normalises queries and keys.
+"""
 
 
 class VisionConfig(SiglipVisionConfig):
@@ -96,10 +80,6 @@ class TTSConfig(LlamaConfig):
     def speech_eos_id(self) -> int:
         """Code that ends the speech."""
         return self.num_audio_tokens - 1
-
-    @property
-    def decoder(self) -> DecoderConfig:
-        return DecoderConfig.of(self)
 
 
 class SliceConfig(PreTrainedConfig):
@@ -157,10 +137,6 @@ class MiniCPMOConfig(Qwen3Config):
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
         """Return the configuration itself: the language model's fields are at the top level."""
         return self
-
-    @property
-    def decoder(self) -> DecoderConfig:
-        return DecoderConfig.of(self)
 
     @property
     def audio_block_frames(self) -> int:

@@ -42,7 +42,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         super().__init__(config)
         width, heads = config.hidden_size, config.resampler_heads
         vision = config.vision_config
-        self.llm = CausalLM(config.decoder, config.vocab_size)
+        self.llm = CausalLM(config)
         self.vpm = SiglipVisionTransformer(vision, drop_last_layer=config.drop_vision_last_layer)
         self.resampler = Resampler(config.query_num, width, vision.hidden_size, heads)
         self.apm = AudioEncoder(config.audio_config)

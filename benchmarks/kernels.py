@@ -160,7 +160,7 @@ class Decoder:
         self._head = self._products["head"].weight()
         self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
         norm = torch.randn(shape.head_dim, device="cuda", dtype=DTYPE)
-        self._head_norms = (norm, norm) if shape.has_qk_norm else None
+        self._head_norms = (norm, norm) if isinstance(shape, MiniCPMOConfig) else None
         angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
         self._cos, self._sin = angles.cos(), angles.sin()
         weights = [weight for layer in self._layers for weight in layer.values()]
@@ -279,8 +279,8 @@ def main(
     print(f"{describe(device)['device_name']}, copies {bytes_per_us / US_PER_S:.2f} TB/s")
     config = MiniCPMOConfig()
     shapes = {
-        "llm": (config.decoder, config.vocab_size),
-        "tts": (config.tts_config.decoder, config.tts_config.num_audio_tokens),
+        "llm": (config, config.vocab_size),
+        "tts": (config.tts_config, config.tts_config.num_audio_tokens),
     }
     header = ["operation", "rows", "tokens", "floor, us", "us", "of the floor", "library, us"]
     found: list[Timing] = []

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from benchmarks.rig import random_weights
 from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
-from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
+from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, Rows
+from MiniCPMO45.engine.steps import LlmForward, LlmOutput
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.loading.quantisation import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
@@ -104,7 +104,7 @@ class Fed:
     def model(self, weights: Weights) -> CausalLM:
         """Return the language model with reproducible weights in a setting."""
         with META:
-            whole = nn.ModuleDict({"llm": CausalLM(self._config.decoder, self._config.vocab_size)})
+            whole = nn.ModuleDict({"llm": CausalLM(self._config)})
         random_weights(whole, device=self._device, weights=weights, seed=0)
         llm = whole["llm"]
         assert isinstance(llm, CausalLM)
@@ -113,7 +113,7 @@ class Fed:
     @torch.inference_mode()
     def logits(self, llm: CausalLM) -> Tensor:
         """Return the logits after each token following the prompt, float32 [tokens, vocabulary]."""
-        shape, dtype = self._config.decoder, llm.model.norm.weight.dtype
+        shape, dtype = self._config, llm.model.norm.weight.dtype
         store = KvStore(shape, device=self._device, dtype=dtype, pages=CACHE_PAGES, can_grow=True)
         llm.model.fuse()
         runner, kv = (
@@ -122,7 +122,7 @@ class Fed:
         )
         rows = []
         for ids in (self._ids[:PROMPT_TOKENS], *([each] for each in self._ids[PROMPT_TOKENS:])):
-            [output] = runner.feed([LlmForward(kv, (TokenIds(tuple(ids)),))])()
+            [output] = runner.feed([LlmForward(kv, Rows(tuple(ids)))])()
             assert isinstance(output, LlmOutput) and output.logits is not None
             rows.append(output.logits.float())
         return torch.stack(rows[1:])

@@ -96,10 +96,10 @@ class Executor:
         text_bytes, speech_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
         has_codes = asked.text_cache is CacheKind.INT8
         self.llm_store = self._store(
-            config.decoder, asked.text_cache_bytes, text_bytes, asked.tokens_each, has_codes
+            config, asked.text_cache_bytes, text_bytes, asked.tokens_each, has_codes
         )
         self.tts_store = self._store(
-            config.tts_config.decoder, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
+            config.tts_config, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
         )
         speech_rows = min(asked.most_rows, SPEECH_ROWS_EACH * asked.conversations)
         self._text = TextRunner(model.llm, self.llm_store, self._limits(asked.most_rows))

@@ -80,7 +80,8 @@ class KvStore:
         """
         self.shape = shape
         self.device = device
-        self.rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
+        theta = shape.rope_parameters["rope_theta"]
+        self.rope = Rope.build(shape.head_dim, theta, device=device)
         self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
@@ -341,26 +342,60 @@ PADDING = (0, NO_VECTOR, NO_POSITION, 0, 0, 0, 0)  # of the columns of `PackedRo
 
 
 @dataclass(frozen=True, eq=False)
+class Rows:
+    """Input rows of a decoder: token ids, or vectors, or both.
+
+    The language model takes a row's vector in place of its id, which is 0; the speech decoder takes
+    the sum of both, and its codes' ids follow those of the text.
+    """
+
+    ids: tuple[int, ...] = ()
+    vectors: tuple[tuple[int, Tensor], ...] = ()  # index of the first row and [n, width] of a run
+
+    @classmethod
+    def of(cls, *pieces: Sequence[int] | Tensor) -> Rows:
+        """Join ids and vectors [n, width], in order."""
+        ids: list[int] = []
+        vectors: list[tuple[int, Tensor]] = []
+        for piece in pieces:
+            if not isinstance(piece, Tensor):
+                ids += piece
+            elif len(piece):
+                vectors.append((len(ids), piece))
+                ids += [0] * len(piece)
+        return cls(tuple(ids), tuple(vectors))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def split(self, count: int) -> tuple[Rows, Rows]:
+        first, rest = [], []
+        for start, vectors in self.vectors:
+            inside = min(max(count - start, 0), len(vectors))
+            if inside:
+                first.append((start, vectors[:inside]))
+            if inside < len(vectors):
+                rest.append((max(start - count, 0), vectors[inside:]))
+        return Rows(self.ids[:count], tuple(first)), Rows(self.ids[count:], tuple(rest))
+
+
+@dataclass(frozen=True, eq=False)
 class FedRows:
     """Consecutive new rows of one conversation."""
 
     kv: KvHandle
-    ids: Sequence[int]  # 0 for a vector
-    vectors: Sequence[tuple[int, Tensor]] = ()  # index of the first row and [n, width] of each run
+    rows: Rows
     offset: int = 0  # preceding rows of the conversation that are not in the cache yet
     has_last: bool = True
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
     def split(self, count: int) -> tuple[FedRows, FedRows]:
-        first, rest = [], []
-        for start, rows in self.vectors:
-            inside = min(max(count - start, 0), len(rows))
-            if inside:
-                first.append((start, rows[:inside]))
-            if inside < len(rows):
-                rest.append((max(start - count, 0), rows[inside:]))
+        first, rest = self.rows.split(count)
         return (
-            FedRows(self.kv, self.ids[:count], first, self.offset, has_last=False),
-            FedRows(self.kv, self.ids[count:], rest, self.offset + count, self.has_last),
+            FedRows(self.kv, first, self.offset, has_last=False),
+            FedRows(self.kv, rest, self.offset + count, self.has_last),
         )
 
 
@@ -375,14 +410,14 @@ def passes(
     room = most_rows
     for part in parts:
         rest = part
-        while len(rest.ids) > room:
+        while len(rest) > room:
             if room:
                 first, rest = rest.split(room)
                 group.append(first)
             yield group
             group, room = [], most_rows
         group.append(rest)
-        room -= len(rest.ids)
+        room -= len(rest)
         if len(group) == most_sequences:
             yield group
             group, room = [], most_rows
@@ -470,18 +505,18 @@ class PackedRows:
         ids, vector_of_row, positions, sequences, tile_first_row, tile_rows, last_rows = columns
         step, n_vectors = self.map.rows_per_tile, 0
         for part in parts:
-            start, count = len(ids), len(part.ids)
+            start, count = len(ids), len(part)
             first = part.kv.length + part.offset
-            ids += part.ids
+            ids += part.rows.ids
             vector_of_row += [NO_VECTOR] * count
             positions += range(first, first + count)
             sequences += [part.kv.slot] * count
             tile_first_row += range(start, start + count, step)
             tile_rows += [min(step, count - at) for at in range(0, count, step)]
             last_rows.append(start + count - 1)
-            for at, rows in part.vectors:
-                first_row, after = start + at, n_vectors + len(rows)
-                vector_of_row[first_row : first_row + len(rows)] = range(n_vectors, after)
+            for at, vectors in part.rows.vectors:
+                first_row, after = start + at, n_vectors + len(vectors)
+                vector_of_row[first_row : first_row + len(vectors)] = range(n_vectors, after)
                 n_vectors = after
         words = array("i")
         for column, size, padding in zip(columns, self._sizes, PADDING, strict=True):
@@ -489,10 +524,10 @@ class PackedRows:
             words.extend(column + [padding] * (size - len(column)))
         self._staging.begin()[0] = words
         self._staging.send()
-        vectors = [rows for part in parts for _, rows in part.vectors]
-        if vectors:
+        if n_vectors:
             assert self.vectors is not None, "the pass takes vectors"
-            torch.cat(vectors, out=self.vectors[:n_vectors])
+            runs = [vectors for part in parts for _, vectors in part.rows.vectors]
+            torch.cat(runs, out=self.vectors[:n_vectors])
 
     def spread(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return each row's vector [rows, width], and whether it has one, bool [rows, 1]."""

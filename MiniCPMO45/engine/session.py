@@ -15,8 +15,8 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import KvHandle
-from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
+from MiniCPMO45.engine.steps import LlmForward, Steps
 from MiniCPMO45.model.audio_encoder import AudioCache
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.prompts import TurnOpening
@@ -135,7 +135,7 @@ def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) 
         kept = kv.rows(stop, kv.length)
         kv.truncate(window.prefix)
         rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
-        yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
+        yield LlmForward(kv, Rows(rebuilt), wants_logits=False)
         window.preserved = kv.length
         kv.put(kept)
     else:

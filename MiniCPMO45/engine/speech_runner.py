@@ -15,15 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
-from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
-from MiniCPMO45.engine.steps import (
-    CODES_PER_REQUEST,
-    DrawCodes,
-    DrawnCodes,
-    SpeechCodes,
-    SpokenText,
+from MiniCPMO45.engine.kv_cache import (
+    FedRows,
+    KvStore,
+    PackedRows,
+    PassLimits,
+    Rows,
+    passes,
+    reserve_all,
 )
+from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
+from MiniCPMO45.engine.steps import CODES_PER_REQUEST, DrawCodes, DrawnCodes
 from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import CODE_FORMAT, NO_CODE, PENALTY_WINDOW, CodeWords
@@ -141,7 +143,7 @@ class CodePass:
     def load(self, requests: Sequence[DrawCodes], held: Sequence[int]) -> None:
         self.sampler.load(requests)
         rows = [
-            FedRows(request.kv, (0,), offset=length - 1 - request.kv.length)
+            FedRows(request.kv, Rows((0,)), offset=length - 1 - request.kv.length)
             for request, length in zip(requests, held, strict=True)
         ]
         self.packed.load(rows)  # each at its last row, since a step first advances
@@ -180,28 +182,25 @@ class SpeechRunner:
         Raises:
             CacheFullError: a conversation would exceed the context length, or the memory.
         """
-        rows = [self._fed_rows(request) for request in requests]
-        pairs = list(zip(requests, rows, strict=True))
-        reserve_all([(each.kv, len(fed.ids) + each.count - 1) for each, fed in pairs])
-        usual = [pair for pair in pairs if CodeSampler.covers(pair[0])]
+        reserve_all([(each.kv, len(each.rows) + each.count - 1) for each in requests])
+        usual = [request for request in requests if CodeSampler.covers(request)]
         most = self.draws.most
         groups = [usual[start : start + most] for start in range(0, len(usual), most)]
         together = iter([answer for group in groups for answer in self._draw(group)])
         drawn = [
-            next(together) if CodeSampler.covers(request) else self._draw_on_host(request, fed)
-            for request, fed in pairs
+            next(together) if CodeSampler.covers(request) else self._draw_on_host(request)
+            for request in requests
         ]
-        for (request, fed), answer in zip(pairs, drawn, strict=True):
+        for request, answer in zip(requests, drawn, strict=True):
             if isinstance(answer, DrawnCodes):
                 fed_back = len(answer.codes) if answer.has_ended else request.count - 1
-                request.kv.advance(len(fed.ids) + fed_back)
+                request.kv.advance(len(request.rows) + fed_back)
         return drawn
 
-    def _draw(self, pairs: Sequence[tuple[DrawCodes, FedRows]]) -> list[DrawnCodes | RuntimeError]:
-        requests, rows = [request for request, _ in pairs], [fed for _, fed in pairs]
+    def _draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
         run = self.draws.of(len(requests))
-        self._start(rows, run.hidden)
-        run.load(requests, [fed.kv.length + len(fed.ids) for fed in rows])
+        self._start([FedRows(each.kv, each.rows) for each in requests], run.hidden)
+        run.load(requests, [each.kv.length + len(each.rows) for each in requests])
         run.first.run()
         count = max(request.count for request in requests)
         may_end = any(request.least < request.count for request in requests)
@@ -213,11 +212,11 @@ class SpeechRunner:
         codes = read_back(run.sampler.drawn[: len(requests), :count]).tolist()
         return [_answer(row, request) for row, request in zip(codes, requests, strict=True)]
 
-    def _draw_on_host(self, request: DrawCodes, rows: FedRows) -> DrawnCodes | RuntimeError:
+    def _draw_on_host(self, request: DrawCodes) -> DrawnCodes | RuntimeError:
         """Draw codes by a rule that the sampler does not cover."""
         codes: list[int] = []
         hidden = self.head.new_empty(1, self.head.shape[1])
-        n_rows = len(rows.ids)
+        rows = FedRows(request.kv, request.rows)
         while len(codes) < request.count:
             self._start([rows], hidden)
             logits = multiply(hidden, self.head)[0].float()
@@ -230,7 +229,8 @@ class SpeechRunner:
                 return error
             if code == request.eos:
                 return DrawnCodes(tuple(codes), has_ended=True)
-            rows = FedRows(request.kv, (code + self._n_text,), offset=n_rows + len(codes))
+            next_row, n_fed = Rows((self._n_text + code,)), len(request.rows) + len(codes)
+            rows = FedRows(request.kv, next_row, offset=n_fed)
             codes.append(code)
         return DrawnCodes(tuple(codes), has_ended=False)
 
@@ -238,7 +238,7 @@ class SpeechRunner:
         """Feed the rows of each run; write the last row's state of each to `hidden`."""
         owners = {id(part.kv): row for row, part in enumerate(rows)}
         for group in passes(rows, self.starts.most, self.draws.most):
-            start = self.starts.of(sum(len(part.ids) for part in group))
+            start = self.starts.of(sum(len(part) for part in group))
             start.packed.load(group)
             last = start.run()
             if len(group) == len(rows):
@@ -246,16 +246,6 @@ class SpeechRunner:
                 continue
             for row, part in enumerate(group):
                 hidden[owners[id(part.kv)]].copy_(last[row])
-
-    def _fed_rows(self, request: DrawCodes) -> FedRows:
-        ids: list[int] = []
-        vectors: list[tuple[int, Tensor]] = []
-        for piece in request.pieces:
-            if isinstance(piece, SpokenText):
-                vectors.append((len(ids), piece.hidden))
-            shift = self._n_text if isinstance(piece, SpeechCodes) else 0  # codes follow the text
-            ids += [each + shift for each in piece.ids]
-        return FedRows(request.kv, ids, vectors)
 
 
 def _answer(codes: list[int], request: DrawCodes) -> DrawnCodes | RuntimeError:

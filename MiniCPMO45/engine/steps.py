@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING
-from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing.pictures import Slice
@@ -22,18 +22,6 @@ CODES_PER_UNIT = TIMING.codes_per_second
 CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop takes effect within a second
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class TokenIds:
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Embeddings:
-    """Input rows given as vectors [n, hidden]."""
-
-    rows: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +42,7 @@ class LlmForward:
     """
 
     kv: KvHandle
-    pieces: tuple[TokenIds | Embeddings, ...]
+    rows: Rows
     wants_logits: bool = True
     decision: TextDecision | None = None
 
@@ -100,22 +88,6 @@ class EncodeImages:
 
 
 @dataclass(frozen=True, eq=False)
-class SpokenText:
-    """Speech-decoder rows: text ids merged with their language-model hidden states [n, hidden]."""
-
-    ids: tuple[int, ...]
-    hidden: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class SpeechCodes:
-    ids: tuple[int, ...]
-
-
-SpeechPiece = SpokenText | TokenIds | SpeechCodes  # `TokenIds` are text end, audio begin
-
-
-@dataclass(frozen=True, eq=False)
 class DrawCodes:
     """Feed rows to the speech decoder, then draw codes and feed back each but the last.
 
@@ -123,7 +95,7 @@ class DrawCodes:
     """
 
     kv: KvHandle  # the turn's; grows by the rows and by every code but the last
-    pieces: tuple[SpeechPiece, ...]  # rows that start the run, or the last code of an earlier call
+    rows: Rows  # that start the run, or the last code of an earlier call
     rule: CodeRule
     recent: tuple[int, ...]  # codes to penalise, oldest first; the last 16, if there are as many
     eos: int  # the code that ends speech

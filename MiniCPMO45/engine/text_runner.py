@@ -19,7 +19,7 @@ from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PackedRows, PassLimits, passes, reserve_all
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
-from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, HostCopy, Staging, read_back
 from MiniCPMO45.kernels.products import multiply
@@ -98,7 +98,7 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
 
 @dataclass(eq=False)
 class TextRows:
-    """New rows of one request and the results of its passes.
+    """One request and the results of its passes.
 
     `wants_logits` also if the policy decides on the host; `decision` is None then. `hidden`
     [n, width] holds the states of each pass. `tokens` holds the chosen token, which the policy has
@@ -106,7 +106,6 @@ class TextRows:
     """
 
     request: LlmForward
-    rows: FedRows
     wants_logits: bool
     decision: TextDecision | None
     hidden: list[Tensor] = field(default_factory=list)
@@ -116,18 +115,10 @@ class TextRows:
 
     @classmethod
     def of(cls, request: LlmForward) -> TextRows:
-        ids: list[int] = []
-        vectors: list[tuple[int, Tensor]] = []
-        for piece in request.pieces:
-            if isinstance(piece, TokenIds):
-                ids += piece.ids
-            else:
-                vectors.append((len(ids), piece.rows))
-                ids += [0] * len(piece.rows)
-        rows, decision = FedRows(request.kv, ids, vectors), request.decision
+        decision = request.decision
         if decision is None or UnitSampler.covers(decision):
-            return cls(request, rows, request.wants_logits, decision)
-        return cls(request, rows, True, None)
+            return cls(request, request.wants_logits, decision)
+        return cls(request, True, None)
 
     def answer(self) -> LlmOutput | Exception:
         hidden = self.hidden[0] if len(self.hidden) == 1 else torch.cat(self.hidden)
@@ -220,16 +211,16 @@ class TextRunner:
         Raises:
             CacheFullError: a conversation would exceed the context length or the memory.
         """
-        texts = [TextRows.of(request) for request in requests]
-        reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
-        owners = {id(text.rows.kv): text for text in texts}
-        for group in passes([text.rows for text in texts], self.prefills.most, self.decodes.most):
-            is_decode = all(len(part.ids) == 1 and not part.vectors for part in group)
+        reserve_all([(request.kv, len(request.rows)) for request in requests])
+        texts = {id(request.kv): TextRows.of(request) for request in requests}
+        parts = [FedRows(request.kv, request.rows) for request in requests]
+        for group in passes(parts, self.prefills.most, self.decodes.most):
+            is_decode = all(len(part) == 1 and not part.rows.vectors for part in group)
             run = self._decode if is_decode else self._prefill
-            run(group, [owners[id(part.kv)] for part in group])
-        for text in texts:
-            text.rows.kv.advance(len(text.rows.ids))
-        return lambda: [text.answer() for text in texts]
+            run(group, [texts[id(part.kv)] for part in group])
+        for request in requests:
+            request.kv.advance(len(request.rows))
+        return lambda: [text.answer() for text in texts.values()]
 
     def choose(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
         """Choose a token from logits [vocabulary] of each conversation.
@@ -267,7 +258,7 @@ class TextRunner:
         _take(scores, texts)
 
     def _prefill(self, group: list[FedRows], texts: list[TextRows]) -> None:
-        counts = [len(part.ids) for part in group]
+        counts = [len(part) for part in group]
         step = self.prefills.of(sum(counts))
         step.packed.load(group)
         hidden, last = step.run()

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+from transformers import Qwen3Config
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
 from MiniCPMO45.kernels.dense_attention import attend_dense
@@ -54,8 +55,8 @@ class Attention(nn.Module):
         self.k_proj = Linear(width, shape.num_key_value_heads * d)
         self.v_proj = Linear(width, shape.num_key_value_heads * d)
         self.o_proj = Linear(shape.num_attention_heads * d, width)
-        self.has_norms = shape.has_qk_norm
-        if shape.has_qk_norm:
+        self.has_norms = isinstance(shape, Qwen3Config)
+        if self.has_norms:
             self.q_norm = RMSNorm(d, shape.rms_norm_eps)
             self.k_norm = RMSNorm(d, shape.rms_norm_eps)
         self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
@@ -96,9 +97,9 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """Embedding table, layers and final norm, under the checkpoint's names."""
 
-    def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
+    def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
-        self.embed_tokens = Embedding(vocab_size, shape.hidden_size)
+        self.embed_tokens = Embedding(shape.vocab_size, shape.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
@@ -119,10 +120,10 @@ class Decoder(nn.Module):
 class CausalLM(nn.Module):
     """A decoder with an untied output head."""
 
-    def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
+    def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
-        self.model = Decoder(shape, vocab_size)
-        self.lm_head = Linear(shape.hidden_size, vocab_size)
+        self.model = Decoder(shape)
+        self.lm_head = Linear(shape.hidden_size, shape.vocab_size)
 
 
 class Projector(nn.Module):
@@ -143,7 +144,7 @@ class MiniCPMTTS(nn.Module):
         self.emb_text = nn.Embedding(config.num_text_tokens, width)
         self.projector_spk = Projector(config.llm_dim, width)
         self.projector_semantic = Projector(config.llm_dim, width)
-        self.model = Decoder(config.decoder, config.vocab_size)
+        self.model = Decoder(config)
         self.emb_code = nn.ModuleList(
             nn.Embedding(config.num_audio_tokens, width) for _ in range(config.num_vq)
         )

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING, MiniCPMOConfig
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
@@ -25,17 +26,11 @@ from MiniCPMO45.engine.session import (
     units_to_drop,
     window_now,
 )
-from MiniCPMO45.engine.steps import (
-    ChooseToken,
-    Embeddings,
-    LlmForward,
-    Steps,
-    TextDecision,
-    TokenIds,
-)
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward, Steps, TextDecision
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import (
     Frame,
+    Pieces,
     PromptCache,
     embed_clips,
     picture_pieces,
@@ -168,12 +163,12 @@ class DuplexCapability:
         opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
         key = prompt_key(opening, closing, voice_sample)
         if not self.prompts.load(key, session.kv):
-            pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
+            voice: list[Tensor] = []
             if voice_sample is not None:
                 blocks = self.config.audio_block_frames
-                [rows] = yield from embed_clips([voice_sample], blocks, is_voice=True)
-                pieces.append(Embeddings(rows))
-            yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
+                voice = yield from embed_clips([voice_sample], blocks, is_voice=True)
+            rows = Rows.of(opening, *voice, closing)
+            yield LlmForward(session.kv, rows, wants_logits=False)
             self.prompts.store(key, session.kv)
         window, marker = session.window, session.settings.window.context_marker
         window.preserved = session.kv.length
@@ -210,18 +205,16 @@ class DuplexCapability:
             audio_input.pending = audio.rest
             return PrefillResult(False, "not enough audio")
         unit_start, slices = session.cached_tokens, 0
-        opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
-        pieces: list[TokenIds | Embeddings] = [opening]
+        pieces: Pieces = [(*session.turn.closing, self.tokens.unit_start)]
         if frame_list:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
             config = self.config.slice_config
             pictures, slices = yield from picture_pieces(frame_list, limit, config, self.tokens)
             pieces += pictures
         if audio is not None:
-            rows = yield from get_audio_embedding(audio_input, audio)
-            pieces.append(Embeddings(rows))
+            pieces.append((yield from get_audio_embedding(audio_input, audio)))
         feeding_s = time.perf_counter()
-        output = yield LlmForward(session.kv, tuple(pieces))
+        output = yield LlmForward(session.kv, Rows.of(*pieces))
         fed_s = time.perf_counter()
         session.turn.closing = ()
         session.turn.logits = output.logits
@@ -293,7 +286,7 @@ class DuplexCapability:
             yield from maintain_units(session.kv, window, settings)
 
     def _write_closing(self, session: Session) -> Steps[None]:
-        yield LlmForward(session.kv, (TokenIds(session.turn.closing),), wants_logits=False)
+        yield LlmForward(session.kv, Rows(session.turn.closing), wants_logits=False)
         session.turn.closing = ()
 
     def decode(
@@ -335,8 +328,8 @@ class DuplexCapability:
             text = self.tokenizer.decode(text_ids, skip_special_tokens=True)
             if len(text) >= MAX_UNIT_CHARACTERS:
                 break
-            pieces, then = (TokenIds((token,)),), decision if step + 1 < last else None
-            output = yield LlmForward(session.kv, pieces, wants_logits=False, decision=then)
+            then = decision if step + 1 < last else None
+            output = yield LlmForward(session.kv, Rows((token,)), wants_logits=False, decision=then)
             draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
             if step > 0:
                 draft.ids.append(token)
@@ -359,7 +352,7 @@ class DuplexCapability:
         return is_end
 
     def _interrupt(self, session: Session) -> Steps[None]:
-        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
+        yield LlmForward(session.kv, Rows((self.tokens.turn_eos,)), wants_logits=False)
         session.turn.has_ended = True
         session.reset_speech()
         session.sampler.history.clear()

@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, Rows
 from MiniCPMO45.engine.session import AudioInputState, Session
-from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
+from MiniCPMO45.engine.steps import EncodeClips, EncodeImages, Steps
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, as_samples, clip_mels, push
@@ -41,7 +41,8 @@ class PrefillOptions(PromptOptions):
     use_tts_template: bool = True  # replies of this conversation can be spoken
 
 
-Pieces = tuple[TokenIds | Embeddings, ...]
+Pieces = list[Sequence[int] | Tensor]
+"""Ids, and vectors [n, hidden], to be joined by `Rows.of`."""
 
 
 def render_message(
@@ -126,20 +127,16 @@ def embed_clips(
     return [torch.cat([next(remaining) for _ in of_clip]) for of_clip in mels]
 
 
-def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Pieces:
+def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Rows:
     """Replace the prompt's spans by embeddings: [64, hidden] per slice, [t, hidden] per clip."""
     images = zip(prompt.image_spans, pictures, strict=True)
     sounds = zip(prompt.audio_spans, audio, strict=True)
-    pieces: list[TokenIds | Embeddings] = []
+    pieces: Pieces = []
     position = 0
-    for (start, stop), rows in sorted((*images, *sounds), key=itemgetter(0)):
-        pieces.append(TokenIds(prompt.ids[position:start]))
-        if len(rows):
-            pieces.append(Embeddings(rows))
+    for (start, stop), vectors in sorted((*images, *sounds), key=itemgetter(0)):
+        pieces += [prompt.ids[position:start], vectors]
         position = stop
-    if position < len(prompt.ids):
-        pieces.append(TokenIds(prompt.ids[position:]))
-    return tuple(pieces)
+    return Rows.of(*pieces, prompt.ids[position:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +175,7 @@ def picture_pieces(
     max_slice_nums: int | Sequence[int],
     config: SliceConfig,
     tokens: SpecialTokens,
-) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
+) -> Steps[tuple[Pieces, int]]:
     """Encode pictures that are not encoded yet, all in one request.
 
     Returns the input pieces with image and slice tokens, and the number of slices.
@@ -187,13 +184,13 @@ def picture_pieces(
     unencoded = [picture for picture in pictures if isinstance(picture, tuple)]
     slices = tuple(each for picture in unencoded for each in picture)
     fresh = iter((yield EncodeImages(slices)) if slices else ())
-    pieces: list[TokenIds | Embeddings] = []
+    pieces: Pieces = []
     count = 0
     for picture in pictures:
         start, stop = tokens.image_start, tokens.image_end
         rows = picture.rows if isinstance(picture, EncodedPicture) else islice(fresh, len(picture))
         for each in rows:
-            pieces += [TokenIds((start,)), Embeddings(each), TokenIds((stop,))]
+            pieces += [(start,), each, (stop,)]
             start, stop = tokens.slice_start, tokens.slice_end
             count += 1
     return pieces, count

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
-from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session, UnitDraft
 from MiniCPMO45.engine.steps import (
@@ -26,11 +26,7 @@ from MiniCPMO45.engine.steps import (
     DrawCodes,
     DrawnCodes,
     Emit,
-    SpeechCodes,
-    SpeechPiece,
-    SpokenText,
     Steps,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
@@ -48,16 +44,14 @@ EARLY_CODES = FEWEST_CODES - TIMING.lookahead_codes  # consumed by the vocoder's
 
 def condition(
     ids: Sequence[int], hidden: Tensor | None, config: TTSConfig, *, is_text_end: bool
-) -> tuple[SpeechPiece, ...]:
+) -> Rows:
     """Return the speech decoder's condition: spoken text, end of text if it is due, audio start.
 
     `hidden` [n, hidden] is the language-model state of each id.
     """
     text_end = (config.text_eos_token_id,) if is_text_end else ()
-    markers = TokenIds((*text_end, config.audio_bos_token_id))
-    if hidden is None or not ids:
-        return (markers,)
-    return SpokenText(tuple(ids), hidden), markers
+    spoken = () if hidden is None or not ids else ((0, hidden),)
+    return Rows((*ids, *text_end, config.audio_bos_token_id), spoken)
 
 
 @dataclass(eq=False)
@@ -69,9 +63,10 @@ class CodeRun:
     """
 
     session: Session
-    next_pieces: tuple[SpeechPiece, ...]
+    next_rows: Rows
     rule: CodeRule
     eos: int
+    first_row_id: int  # of code 0 in `Rows`
     most: int
     least: int = 0
     history: list[int] = field(default_factory=list)
@@ -88,7 +83,7 @@ class CodeRun:
             self.codes += drawn.codes
             self.history += drawn.codes
             if drawn.codes:
-                self.next_pieces = (SpeechCodes(drawn.codes[-1:]),)
+                self.next_rows = Rows((self.first_row_id + drawn.codes[-1],))
         return tuple(self.codes[start:])
 
     def finish(self) -> Steps[list[int]]:
@@ -101,15 +96,14 @@ class CodeRun:
 
     def _request(self, count: int) -> DrawCodes:
         kv = self.session.speech.kv
-        rows = sum(len(piece.ids) for piece in self.next_pieces)
         return DrawCodes(
             kv,
-            self.next_pieces,
+            self.next_rows,
             self.rule,
             tuple(self.history[-PENALTY_WINDOW:]),
             self.eos,
             self.session.sampler.generator,
-            count=_fit_context(kv, rows, count),
+            count=_fit_context(kv, len(self.next_rows), count),
             least=max(0, self.least - len(self.codes)),
         )
 
@@ -218,10 +212,10 @@ def speak_unit(
     is_last = draft.end_of_turn
     is_inside_turn = not is_last and session.speech.kv.length > 0
     hidden = torch.cat(draft.hidden) if draft.hidden else None
-    pieces = condition(draft.ids, hidden, config, is_text_end=False)
+    rows = condition(draft.ids, hidden, config, is_text_end=False)
     watch.lap("tts_prep")
-    most = CODES_PER_REQUEST
-    run = CodeRun(session, pieces, rule, eos, most, least=most if is_inside_turn else 0)
+    most, first = CODES_PER_REQUEST, config.num_text_tokens
+    run = CodeRun(session, rows, rule, eos, first, most, least=most if is_inside_turn else 0)
     n_early, early_samples = 0, 0
     # With more codes waiting than the look-ahead, two parts would be longer than the whole.
     waiting = len(session.speech.buffer.waiting)
@@ -286,9 +280,9 @@ def speak_group(
     not emitted yet and marks it as emitted.
     """
     codes, most = session.speech.codes, sampling.max_codes_per_chunk
-    pieces = condition(ids, hidden, config, is_text_end=is_text_end)
-    rule, eos = _code_rule(sampling), config.speech_eos_id
-    run = CodeRun(session, pieces, rule, eos, most, history=codes)
+    rows = condition(ids, hidden, config, is_text_end=is_text_end)
+    rule, eos, first = _code_rule(sampling), config.speech_eos_id, config.num_text_tokens
+    run = CodeRun(session, rows, rule, eos, first, most, history=codes)
     while not run.is_over:
         due = CODES_PER_UNIT - len(codes) % CODES_PER_UNIT
         if len((yield from run.draw(due))) == due:
@@ -317,10 +311,10 @@ def speak_whole(
 ) -> Steps[np.ndarray]:
     """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples]."""
     session.reset_speech()
-    pieces = condition(ids, hidden, config, is_text_end=True)
-    rule, eos = _code_rule(sampling), config.speech_eos_id
+    rows = condition(ids, hidden, config, is_text_end=True)
+    rule, eos, first = _code_rule(sampling), config.speech_eos_id, config.num_text_tokens
     most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
-    run = CodeRun(session, pieces, rule, eos, most, least)
+    run = CodeRun(session, rows, rule, eos, first, most, least)
     codes = (yield from run.finish())[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
     waves = yield from _vocode_chunks(session, chunks)

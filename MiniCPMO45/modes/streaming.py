@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.policies import ReplyPolicy
 from MiniCPMO45.engine.session import Round, Session, maintain_rounds, window_now
-from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.steps import Emit, LlmForward, Steps
 from MiniCPMO45.modes.prompt_input import (
-    Pieces,
     PrefillOptions,
     embed_clips,
     embed_pictures,
@@ -59,7 +59,7 @@ class _Reply:
     settings: GenerationSettings
     start: int  # cache length before it, in tokens
     speaks: bool  # its text is spoken
-    next_pieces: Pieces  # input of the next forward pass
+    next_rows: Rows  # input of the next forward pass
     is_one_shot: bool = False
     # The last one is not fed until its successor is generated.
     ids: list[int] = field(default_factory=list)
@@ -96,10 +96,10 @@ class StreamingCapability:
         if is_user and options.stream_input:
             pictures = yield from embed_pictures(prompt)
             audio = yield from embed_stream(audio_input, prompt, is_last=options.is_last_chunk)
-            pieces = lay_out(prompt, pictures, audio)
+            rows = lay_out(prompt, pictures, audio)
         else:
-            pieces = yield from self._embed(prompt, None, message.role == "system")
-        yield from self._feed(session, pieces, message.role)
+            rows = yield from self._embed(prompt, None, message.role == "system")
+        yield from self._feed(session, rows, message.role)
         if is_user:
             audio_input.audio_units += len(prompt.clips) if not options.stream_input else 0
             turn.opening = TurnOpening.CONTINUED
@@ -116,8 +116,8 @@ class StreamingCapability:
         """Prefill a complete history into a fresh session; return its text with media markers."""
         options = options or PrefillOptions(omni_mode=False)
         prompt = self.processor.render(messages, options)
-        pieces = yield from self._embed(prompt, self.config.audio_block_frames, False)
-        yield from self._feed(session, pieces, "user")
+        rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
+        yield from self._feed(session, rows, "user")
         self._split_into_rounds(session, prompt.ids, messages)
         return prompt.text
 
@@ -190,7 +190,7 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
         )
         reply = self._begin(session, settings)
-        reply.next_pieces = yield from self._embed(prompt, self.config.audio_block_frames, False)
+        reply.next_rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
         reply.is_one_shot, given = True, reply.given
         yield from self._generate_whole(reply)
         if reply.hit_limit and len(reply.ids) == len(given):
@@ -212,7 +212,7 @@ class StreamingCapability:
             prompt_tokens=len(prompt.ids),
         )
 
-    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Pieces]:
+    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Rows]:
         """Encode a prompt's media; clips attend in blocks of encoder frames, or fully."""
         pictures = yield from embed_pictures(prompt)
         audio = yield from embed_clips(prompt.clips, block_frames, is_voice)
@@ -233,11 +233,11 @@ class StreamingCapability:
                 session.turn.round += 1
             session.window.rounds.append(Round(session.turn.round, message.role, last - first))
 
-    def _feed(self, session: Session, pieces: Pieces, role: str) -> Steps[None]:
+    def _feed(self, session: Session, rows: Rows, role: str) -> Steps[None]:
         window, limits = session.window, session.settings.window
         maintain_rounds(session.kv, window, window_now(session.kv, limits))
         before = session.kv.length
-        yield LlmForward(session.kv, pieces, wants_logits=False)
+        yield LlmForward(session.kv, rows, wants_logits=False)
         window.rounds.append(Round(session.turn.round, role, session.kv.length - before))
         maintain_rounds(session.kv, window, window_now(session.kv, limits))
 
@@ -260,7 +260,7 @@ class StreamingCapability:
             speaks=settings.generate_audio and session.speech.vocoder is not None,
             given=given,
             has_ended=bool(settings.reply_start) and not given,
-            next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
+            next_rows=Rows.of(self.tokenizer.encode(prefix)),
         )
 
     def _generate_whole(self, reply: _Reply) -> Steps[None]:
@@ -278,7 +278,7 @@ class StreamingCapability:
             reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
             if session.stop.is_set() or reply.hit_limit:
                 return
-            output = yield LlmForward(session.kv, reply.next_pieces)
+            output = yield LlmForward(session.kv, reply.next_rows)
             if reply.ids:
                 reply.hidden.append(output.hidden[-1])
             else:
@@ -289,22 +289,22 @@ class StreamingCapability:
                 reply.has_ended = True
                 return
             reply.ids.append(token)
-            reply.next_pieces = (TokenIds((token,)),)
+            reply.next_rows = Rows((token,))
         reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
 
     def _take_given(self, reply: _Reply, size: int) -> Steps[int]:
         """Append given tokens in one forward pass, the last one unfed; return their number."""
         taken, reply.given = reply.given[:size], reply.given[size:]
         if taken:
-            pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
-            waiting = len(reply.ids[-1:])
-            output = yield LlmForward(reply.session.kv, pieces, wants_logits=False)
+            fed = reply.next_rows
+            rows, waiting = replace(fed, ids=fed.ids + taken[:-1]), len(reply.ids[-1:])
+            output = yield LlmForward(reply.session.kv, rows, wants_logits=False)
             known = len(output.hidden) - (waiting + len(taken) - 1)  # rows before the reply's
             if not waiting:
                 reply.prefix = output.hidden[:known]
             reply.hidden += output.hidden[known:]
             reply.ids += taken
-            reply.next_pieces = (TokenIds(taken[-1:]),)
+            reply.next_rows = Rows(taken[-1:])
         return len(taken)
 
     def _has_call(self, reply: _Reply) -> bool:
@@ -312,7 +312,7 @@ class StreamingCapability:
 
     def _feed_last(self, reply: _Reply) -> Steps[None]:
         """Feed the last token, to obtain its state and complete the cache."""
-        output = yield LlmForward(reply.session.kv, reply.next_pieces, wants_logits=False)
+        output = yield LlmForward(reply.session.kv, reply.next_rows, wants_logits=False)
         reply.hidden.append(output.hidden[-1])
 
     def _emit_group(self, reply: _Reply) -> Steps[None]:

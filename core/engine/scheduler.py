@@ -16,14 +16,12 @@ import torch
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
-    Embeddings,
     EncodeClips,
     EncodeImages,
     LlmForward,
     LlmOutput,
     OpenVoice,
     Request,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
@@ -150,8 +148,8 @@ def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
 def size_of(request: Request) -> int:
     """Return the size of a request in the units of `MAX_PER_PASS`; 1 for other kinds."""
     match request:
-        case LlmForward(pieces=pieces):
-            return sum(_rows(piece) for piece in pieces)
+        case LlmForward(rows=rows):
+            return len(rows)
         case EncodeImages(slices=slices):
             return len(slices)
         case EncodeClips(mels=mels):
@@ -168,10 +166,10 @@ def first_chunk(request: Request, most: int) -> tuple[Request, Request | None]:
     if size_of(request) <= most:
         return request, None
     match request:
-        case LlmForward(pieces=pieces):
-            head, tail = _split(pieces, most)
-            first = replace(request, pieces=head, wants_logits=False, decision=None)
-            return first, replace(request, pieces=tail)
+        case LlmForward(rows=rows):
+            head, tail = rows.split(most)
+            first = replace(request, rows=head, wants_logits=False, decision=None)
+            return first, replace(request, rows=tail)
         case EncodeImages(slices=slices):
             return EncodeImages(slices[:most]), EncodeImages(slices[most:])
         case EncodeClips(mels=mels):
@@ -188,25 +186,3 @@ def joined(answers: Sequence[Any]) -> Any:
     if isinstance(last, LlmOutput):
         return replace(last, hidden=torch.cat([answer.hidden for answer in answers]))
     return [each for answer in answers for each in answer]
-
-
-def _rows(piece: TokenIds | Embeddings) -> int:
-    return len(piece.ids) if isinstance(piece, TokenIds) else piece.rows.shape[0]
-
-
-Pieces = tuple[TokenIds | Embeddings, ...]
-
-
-def _split(pieces: Pieces, count: int) -> tuple[Pieces, Pieces]:
-    """Split after `count` rows."""
-    head: list[TokenIds | Embeddings] = []
-    tail: list[TokenIds | Embeddings] = []
-    for piece in pieces:
-        if isinstance(piece, TokenIds):
-            head.append(TokenIds(piece.ids[:count]))
-            tail.append(TokenIds(piece.ids[count:]))
-        else:
-            head.append(Embeddings(piece.rows[:count]))
-            tail.append(Embeddings(piece.rows[count:]))
-        count -= _rows(head[-1])
-    return tuple(filter(_rows, head)), tuple(filter(_rows, tail))

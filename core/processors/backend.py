@@ -204,7 +204,8 @@ class RealBackend:
     def context_tokens(self) -> int | None:
         if self._context is None:
             return None
-        return self._context.model.executor.llm_store.shape.max_position_embeddings
+        tokens: int = self._context.model.executor.llm_store.shape.max_position_embeddings
+        return tokens
 
     def count_tokens(self, text: str) -> int:
         return len(self.context.model.duplex.tokenizer.encode(text))

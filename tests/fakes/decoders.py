@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from transformers import LlamaConfig
+
 from MiniCPMO45.engine.kv_cache import KvStore
 
 
@@ -14,18 +15,15 @@ def decoder_shape(
     kv_heads: int = 1,
     head_dim: int = 2,
     positions: int,
-) -> DecoderConfig:
-    return DecoderConfig(
+) -> LlamaConfig:
+    return LlamaConfig(
         hidden_size=width,
         intermediate_size=width,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=1e-6,
-        rope_theta=10_000.0,
         max_position_embeddings=positions,
-        has_qk_norm=False,
     )
 
 

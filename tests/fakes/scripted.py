@@ -7,13 +7,12 @@ whatever was dropped or moved meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming
+from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import AudioInputState, SamplerState, Session, SpeechState
 from MiniCPMO45.engine.steps import (
@@ -26,9 +25,7 @@ from MiniCPMO45.engine.steps import (
     LlmOutput,
     OpenVoice,
     Request,
-    SpokenText,
     TextDecision,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.kernels.products import rotate
@@ -45,13 +42,14 @@ Row = int | Tensor  # a token to be certain of, or a whole row of logits
 EMBEDDING = -1  # label of a row that was fed as a vector
 CODE_COUNT = 6562
 CODE_EOS = CODE_COUNT - 1
+FIRST_CODE = TTSConfig().num_text_tokens
 ROWS_PER_SECOND = 10
 ROWS_PER_SLICE = 64
 CERTAIN = 40.0  # logit of a scripted token; all others are 0
 TONE_LEVEL = 0.25
 HIDDEN_SIZE = 4
 
-_SHAPE = decoder_shape(HIDDEN_SIZE, positions=100_000)
+POSITIONS = 100_000
 _AUDIO = AudioConfig(d_model=4, encoder_layers=1, encoder_attention_heads=1, encoder_ffn_dim=16)
 
 
@@ -99,7 +97,7 @@ class ScriptedExecutor:
         vocabulary_size: int,
         decisions: Iterable[Row] = (),
         *,
-        speech_limit: int = _SHAPE.max_position_embeddings,
+        speech_limit: int = POSITIONS,
     ) -> None:
         self.vocabulary_size = vocabulary_size
         self.decisions: list[Row] = list(decisions)
@@ -156,7 +154,7 @@ class ScriptedExecutor:
 
     def _draw_codes(self, request: DrawCodes) -> DrawnCodes:
         codes: list[int] = []
-        fed = [label for piece in request.pieces for label in piece.ids]
+        fed = [each % FIRST_CODE for each in request.rows.ids]
         while len(codes) < request.count:
             _append(request.kv, fed)
             code = request.rule.choose(
@@ -195,9 +193,14 @@ class ScriptedExecutor:
 
 
 def spoken(request: DrawCodes) -> tuple[int, ...]:
-    return tuple(
-        label for piece in request.pieces if isinstance(piece, SpokenText) for label in piece.ids
-    )
+    """The text of a run's condition."""
+    ids = request.rows.ids
+    return tuple(i for at, states in request.rows.vectors for i in ids[at : at + len(states)])
+
+
+def markers(request: DrawCodes) -> tuple[int, ...]:
+    """What follows the text of a run's condition."""
+    return request.rows.ids[len(spoken(request)) :]
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int:
@@ -205,9 +208,9 @@ def _decide(logits: Tensor, decision: TextDecision) -> int:
 
 
 def _labels(request: LlmForward) -> list[int]:
-    labels: list[int] = []
-    for piece in request.pieces:
-        labels += piece.ids if isinstance(piece, TokenIds) else [EMBEDDING] * len(piece.rows)
+    labels = list(request.rows.ids)
+    for start, vectors in request.rows.vectors:
+        labels[start : start + len(vectors)] = [EMBEDDING] * len(vectors)
     return labels
 
 
@@ -220,7 +223,6 @@ def _append(kv: KvHandle, labels: Sequence[int]) -> None:
     kv.put(KvRows(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], kv.length))
 
 
-def _store(limit: int = _SHAPE.max_position_embeddings) -> KvStore:
-    device = torch.device("cpu")
-    shape = replace(_SHAPE, max_position_embeddings=limit)
+def _store(positions: int = POSITIONS) -> KvStore:
+    device, shape = torch.device("cpu"), decoder_shape(HIDDEN_SIZE, positions=positions)
     return KvStore(shape, device=device, dtype=torch.float32, pages=2, can_grow=True)

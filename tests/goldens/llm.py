@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows
+from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows, Rows
 from MiniCPMO45.model.transformer import CausalLM
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
@@ -23,11 +23,11 @@ def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:
     """The checkpoint's language model in float32 and a store for it."""
     config = folder.config
     with torch.device("meta"):
-        llm = CausalLM(config.decoder, config.vocab_size)
+        llm = CausalLM(config)
     absent = llm.load_state_dict(folder.weights("llm."), assign=True, strict=False)
     assert set(absent.missing_keys) <= TABLES and not absent.unexpected_keys, absent
     device = torch.device("cpu")
-    return llm, KvStore(config.decoder, device=device, dtype=torch.float32, pages=1, can_grow=True)
+    return llm, KvStore(config, device=device, dtype=torch.float32, pages=1, can_grow=True)
 
 
 def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:
@@ -35,7 +35,7 @@ def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:
     count = rows.shape[0]
     kv.reserve(kv.length + count)
     packed = PackedRows(kv.store, count, rows_per_tile=count)
-    packed.load([FedRows(kv, (0,) * count)])
+    packed.load([FedRows(kv, Rows((0,) * count))])
     states = [rows]
     for index, layer in enumerate(llm.model.layers):
         states.append(layer(states[-1], packed, index))

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.session import Round, Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.prompt_input import (
-    Pieces,
     PrefillOptions,
     embed_clips,
     embed_pictures,
@@ -82,7 +82,7 @@ class RecordedStreaming(GappedStreaming):
         self._counts = [_clip_count(message) for message in messages]
         return (yield from super().prefill_history(session, messages, options))
 
-    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Pieces]:
+    def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Rows]:
         counts, self._counts = self._counts or [1] * len(prompt.clips), ()
         joined = _joined(prompt, counts)
         pictures = yield from embed_pictures(joined)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.policies import UnitPolicy, draw, penalise_repetition
 from MiniCPMO45.engine.session import Session, maintain_units, units_to_drop
-from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.steps import LlmForward, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
@@ -96,7 +97,7 @@ class RecordedDuplex(DuplexCapability):
         return ends
 
     def _interrupt(self, session: Session) -> Steps[None]:
-        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
+        yield LlmForward(session.kv, Rows((self.tokens.turn_eos,)), wants_logits=False)
         session.turn.has_ended = True
         session.speech.buffer = SpeechBuffer()
         if session.speech.vocoder is not None:
@@ -116,7 +117,7 @@ class RecordedDuplex(DuplexCapability):
         kept = kv.rows(window.preserved + unit.length, kv.length)
         kv.truncate(window.prefix)
         rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
-        yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
+        yield LlmForward(kv, Rows(rebuilt), wants_logits=False)
         window.preserved = kv.length
         kv.put(kept)
 

@@ -65,6 +65,7 @@ class _Replay:
             condition(ids, hidden, self.config, is_text_end=is_text_end),
             CodeRule(TEMPERATURE, PENALTY, is_greedy=True),
             eos=self.config.speech_eos_id,
+            first_row_id=self.config.num_text_tokens,
             most=most,
             least=least,
         )

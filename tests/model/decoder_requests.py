@@ -8,17 +8,13 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore, Rows
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.steps import (
     DrawCodes,
-    Embeddings,
     LlmForward,
     LlmOutput,
-    SpeechCodes,
-    SpokenText,
     TextDecision,
-    TokenIds,
 )
 from MiniCPMO45.settings import DuplexSettings
 from tests.model.toy import Toy, assert_close
@@ -38,19 +34,19 @@ def text_rounds(toy: Toy) -> list[Callable[[Sequence[KvHandle]], list[LlmForward
 
     def mixed(kvs: Sequence[KvHandle]) -> list[LlmForward]:
         return [
-            LlmForward(kvs[0], (TokenIds((1, 2)), Embeddings(rows[:30]), TokenIds((4,)))),
-            LlmForward(kvs[1], (TokenIds((9,)),), wants_logits=False),
-            LlmForward(kvs[2], (Embeddings(rows), TokenIds((1, 2, 3)))),  # several passes long
-            LlmForward(kvs[3], (TokenIds((9,)),)),
-            LlmForward(kvs[4], (Embeddings(rows[:1]),)),
-            LlmForward(kvs[5], (TokenIds((5,)),)),
+            LlmForward(kvs[0], Rows.of((1, 2), rows[:30], (4,))),
+            LlmForward(kvs[1], Rows((9,)), wants_logits=False),
+            LlmForward(kvs[2], Rows.of(rows, (1, 2, 3))),  # several passes long
+            LlmForward(kvs[3], Rows((9,))),
+            LlmForward(kvs[4], Rows.of(rows[:1])),
+            LlmForward(kvs[5], Rows((5,))),
         ]
 
     def decode(kvs: Sequence[KvHandle]) -> list[LlmForward]:
-        return [LlmForward(kv, (TokenIds((7 + n,)),)) for n, kv in enumerate(kvs)]
+        return [LlmForward(kv, Rows((7 + n,))) for n, kv in enumerate(kvs)]
 
     def one(kvs: Sequence[KvHandle]) -> list[LlmForward]:
-        return [LlmForward(kvs[3], (TokenIds((3,)),))]
+        return [LlmForward(kvs[3], Rows((3,)))]
 
     return [mixed, decode, one, mixed, decode]
 
@@ -59,14 +55,13 @@ def code_rounds(toy: Toy, executor: Executor) -> Iterator[list[DrawCodes]]:
     """Return runs of different lengths, some of which may end, and their continuations."""
     kvs = [executor.tts_store.open() for _ in range(6)]
     hidden, eos = vectors(toy, 9, seed=3), toy.config.tts_config.speech_eos_id
+    first = toy.config.tts_config.num_text_tokens + 3
     generator = torch.Generator(toy.device).manual_seed(0)
     for is_first in (True, False, True):
         yield [
             DrawCodes(
                 kv,
-                (SpokenText((5, 6 + n), hidden[n : n + 2]), TokenIds((7,)))
-                if is_first
-                else (SpeechCodes((3 + n,)),),
+                Rows((5, 6 + n, 7), ((0, hidden[n : n + 2]),)) if is_first else Rows((first + n,)),
                 GREEDY_CODES,
                 tuple(range(n)),
                 eos,

@@ -33,6 +33,12 @@ from tests.fakes.toy_checkpoint import TOY, write_config, write_shards
 from tests.fakes.words import copy_published_words
 from tests.source_tree import ROOT
 
+SIZES = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "head_dim rms_norm_eps rope_parameters max_position_embeddings vocab_size"
+).split()
+"""Of a decoder."""
+
 POISON = "import sys\nsys.was_executed = True\n"
 REMOTE_CODE = {
     "AutoConfig": "configuration_minicpmo.MiniCPMOConfig",
@@ -143,8 +149,9 @@ def test_saved_model_equals_the_loaded_one(folder: Path, weights: dict[str, Tens
     saved = json.loads((folder / "saved" / "config.json").read_text())
     assert "auto_map" not in saved
     again = AutoModel.from_pretrained(folder / "saved")
-    assert again.config.decoder == TOY.decoder
-    assert again.config.tts_config.decoder == TOY.tts_config.decoder
+    kept, given = again.config.to_dict(), TOY.to_dict()
+    assert {kept[name] == given[name] for name in SIZES} == {True}
+    assert {kept["tts_config"][name] == given["tts_config"][name] for name in SIZES} == {True}
     state = again.state_dict()
     assert state.keys() == weights.keys()
     assert all(torch.equal(state[name], weights[name].float()) for name in weights)
@@ -155,6 +162,8 @@ def test_model_from_a_configuration_has_scaled_random_weights() -> None:
     assert torch.equal(model.llm.model.norm.weight, torch.ones(32))
     assert model.llm.lm_head.weight.std().item() == pytest.approx(32**-0.5, rel=0.1)
     assert not model.vpm.post_layernorm.bias.any()
+    decoders = model.llm.model, model.tts.model
+    assert [each.layers[0].self_attn.norms is None for each in decoders] == [False, True]
 
 
 def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
@@ -198,14 +207,14 @@ def test_configuration_of_the_embedded_model_is_loaded() -> None:
     config = AutoConfig.from_pretrained(ROOT / "assets" / "nano")
     assert isinstance(config, MiniCPMOConfig)
     assert (config.model_variant, config.hidden_size) == ("nano", 256)
-    assert (config.decoder.rope_theta, config.tts_config.decoder.rope_theta) == (1e6, 1e4)
+    decoders = config, config.tts_config
+    assert [each.rope_parameters["rope_theta"] for each in decoders] == [1e6, 1e4]
     assert config.slice_config.scale_resolution == 336
 
 
 def test_defaults_are_the_published_sizes() -> None:
     config = MiniCPMOConfig()
-    assert (config.hidden_size, config.decoder.head_dim, config.vocab_size) == (4096, 128, 151_748)
+    assert (config.hidden_size, config.head_dim, config.vocab_size) == (4096, 128, 151_748)
     assert (config.vision_config.hidden_size, config.vision_config.patch_size) == (1152, 14)
     assert (config.audio_config.d_model, config.audio_config.num_mel_bins) == (1024, 80)
     assert (config.tts_config.hidden_size, config.tts_config.speech_eos_id) == (768, 6561)
-    assert config.decoder.has_qk_norm and not config.tts_config.decoder.has_qk_norm

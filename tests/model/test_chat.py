@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from core.engine.passes import run_alone
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     DrawCodes,
     EncodeClips,
     LlmForward,
     Request,
-    SpokenText,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.modes.prompt_input import PrefillOptions
@@ -51,10 +50,6 @@ def conditions(talk: ScriptedTurns) -> list[tuple[int, ...]]:
     """Return the text ids of each run of speech codes."""
     calls = talk.executor.of_kind(DrawCodes)
     return [spoken(call) for call in calls if spoken(call)]
-
-
-def texts(call: DrawCodes) -> list[SpokenText]:
-    return [piece for piece in call.pieces if isinstance(piece, SpokenText)]
 
 
 # Prompt and tokens
@@ -134,7 +129,7 @@ def test_greedy_decoding_takes_the_most_likely_token(toy: Toy) -> None:
     for index, token in enumerate(reply.ids):
         fresh = talk.model.executor.open_session("again")
         fed = (*toy.tokenizer.encode(reply.prompt), *reply.ids[:index])
-        [output] = talk.recorder.submit([LlmForward(fresh.kv, (TokenIds(fed),))])()
+        [output] = talk.recorder.submit([LlmForward(fresh.kv, Rows(fed))])()
         logits = output.logits.float().clone()
         for seen in set(reply.ids[:index]):
             factor = settings.repetition_penalty
@@ -188,10 +183,10 @@ def test_speech_is_conditioned_on_the_reply_and_its_hidden_states(toy: Toy) -> N
     ids = talk.encode(" good morning")
     reply = ask(talk, [*ids, talk.tokens.tts_eos, talk.tokens.im_end], SPOKEN)
     assert conditions(talk) == [tuple(ids)]
-    [piece] = texts(talk.executor.of_kind(DrawCodes)[0])
-    assert piece.hidden[:, 0].tolist() == ids
+    [(_, states)] = talk.executor.of_kind(DrawCodes)[0].rows.vectors
+    assert states[:, 0].tolist() == ids
     start = reply.prompt_tokens
-    assert piece.hidden[:, 1].tolist() == [*range(start, start + len(ids))], "same positions"
+    assert states[:, 1].tolist() == [*range(start, start + len(ids))], "same positions"
     assert reply.waveform is not None and reply.waveform.dtype == np.float32
     assert reply.text == " good morning"
     assert talk.session.speech.kv.length == 0

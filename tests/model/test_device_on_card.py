@@ -6,7 +6,6 @@ import gc
 import warnings
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,8 @@ from MiniCPMO45.configuration_minicpmo import (
 )
 from MiniCPMO45.engine import executor
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import ChooseToken, Embeddings, EncodeImages, LlmForward, TokenIds
+from MiniCPMO45.engine.kv_cache import Rows
+from MiniCPMO45.engine.steps import ChooseToken, EncodeImages, LlmForward
 from MiniCPMO45.kernels import device
 from MiniCPMO45.kernels.device import Capturable, capture_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -83,7 +83,7 @@ def test_text_is_that_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: Exe
 def assert_texts_are_those_of_the_cpu(toy: Toy, engine: Executor, on_cpu: Executor) -> None:
     kvs, theirs = ([each.llm_store.open() for _ in range(6)] for each in (engine, on_cpu))
     for requests in text_rounds(toy):
-        asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in requests(theirs)]
+        asked = [replace(each, rows=_on_cpu(each.rows)) for each in requests(theirs)]
         found, expected = engine.submit(requests(kvs))(), on_cpu.submit(asked)()
         for one, other in zip(found, expected, strict=True):
             assert_close(one.hidden.cpu(), other.hidden)
@@ -94,7 +94,7 @@ def assert_texts_are_those_of_the_cpu(toy: Toy, engine: Executor, on_cpu: Execut
 def test_codes_are_those_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: Executor) -> None:
     rounds = zip(code_rounds(toy_on_card, engine), code_rounds(toy_on_card, on_cpu), strict=True)
     for mine, theirs in rounds:
-        asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in theirs]
+        asked = [replace(each, rows=_on_cpu(each.rows)) for each in theirs]
         assert engine.submit(mine)() == on_cpu.submit(asked)()
 
 
@@ -109,12 +109,8 @@ def test_a_small_card_gets_passes_for_its_slots_and_answers_alike(
     assert_texts_are_those_of_the_cpu(toy_on_card, small, on_cpu)
 
 
-def _on_cpu(pieces: Any) -> Any:
-    """The same pieces with their tensors on the CPU."""
-    return tuple(
-        replace(piece, **{n: v.cpu() for n, v in vars(piece).items() if isinstance(v, Tensor)})
-        for piece in pieces
-    )
+def _on_cpu(rows: Rows) -> Rows:
+    return Rows(rows.ids, tuple((start, vectors.cpu()) for start, vectors in rows.vectors))
 
 
 @pytest.mark.parametrize("cache", CacheKind)
@@ -138,7 +134,7 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     kv, [decision] = engine.llm_store.open(), greedy_decisions(toy_on_card, 1)
     rows = vectors(toy_on_card, 9)
     [draws, *_] = code_rounds(toy_on_card, engine)
-    [opening] = engine.submit([LlmForward(kv, (TokenIds((5,)),))])()
+    [opening] = engine.submit([LlmForward(kv, Rows((5,)))])()
     pixels = np.full((720, 1280, 3), 7, np.uint8)
     seen = EncodeImages(slice_image(Image.fromarray(pixels), 1, SliceConfig()).slices)
     for request in (ChooseToken(opening.logits, decision), seen):
@@ -147,9 +143,9 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     try:
         with warnings.catch_warnings(record=True) as waits:
             warnings.simplefilter("always")
-            fed = LlmForward(kv, (TokenIds((5,)), Embeddings(rows)), decision=decision)
+            fed = LlmForward(kv, Rows.of((5,), rows), decision=decision)
             engine.submit([fed])()
-            engine.submit([LlmForward(kv, (TokenIds((6,)),), decision=decision)])()
+            engine.submit([LlmForward(kv, Rows((6,)), decision=decision)])()
             engine.submit([seen])()
             engine.submit(draws)()
             with torch.inference_mode():
@@ -180,8 +176,8 @@ def _full_width() -> MiniCPMOForConditionalGeneration:
 def _teacher_forced(executor: Executor, ids: list[int]) -> Tensor:
     """Logits after each token behind the prompt, float32 [TEACHER_FORCED_TOKENS, vocabulary]."""
     kv = executor.llm_store.open()
-    executor.submit([LlmForward(kv, (TokenIds(tuple(ids[:PROMPT_TOKENS])),))])()
-    steps = [LlmForward(kv, (TokenIds((token,)),)) for token in ids[PROMPT_TOKENS:]]
+    executor.submit([LlmForward(kv, Rows(tuple(ids[:PROMPT_TOKENS])))])()
+    steps = [LlmForward(kv, Rows((token,))) for token in ids[PROMPT_TOKENS:]]
     return torch.stack([executor.submit([step])()[0].logits.float() for step in steps])
 
 
@@ -195,7 +191,7 @@ def _is_clear(logits: Tensor) -> Tensor:
 def _stock_logits(model: MiniCPMOForConditionalGeneration, ids: list[int]) -> Tensor:
     """The library's logits for the same tokens, float32."""
     llm = model.llm
-    stock = stock_decoder(llm.model, model.config.decoder)
+    stock = stock_decoder(llm.model, model.config)
     tokens = torch.tensor(ids, device=llm.lm_head.weight.device)
     with torch.no_grad():
         states = stock_states(stock, llm.model.embed_tokens(tokens))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
+from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward
 from MiniCPMO45.modes.duplex import UnitOrderError, UnitResult
 from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.prompts import CONTEXT_MARKER, duplex_prefix, duplex_suffix
@@ -115,9 +115,8 @@ def test_speech_is_conditioned_on_the_text_and_its_own_states(
     bench.unit(tokens.speak, bench.a, bench.b, tokens.chunk_eos)
     request = bench.executor.of_kind(DrawCodes)[0]
     assert spoken(request) == (bench.a, bench.b)
-    [text, _] = request.pieces
-    assert isinstance(text, SpokenText)
-    assert text.hidden[:, 0].tolist() == [bench.a, bench.b]
+    [(_, states)] = request.rows.vectors
+    assert states[:, 0].tolist() == [bench.a, bench.b]
 
 
 def test_costs_are_seconds_of_named_stages(bench: Bench, tokens: SpecialTokens) -> None:

@@ -12,24 +12,19 @@ from torch import Tensor
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor, MissingVoiceError
-from MiniCPMO45.engine.kv_cache import CacheFullError, KvRows
+from MiniCPMO45.engine.kv_cache import CacheFullError, KvRows, Rows
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
-    Embeddings,
     EncodeClips,
     EncodeImages,
     LlmForward,
     LlmOutput,
     OpenVoice,
     Request,
-    SpeechCodes,
-    SpeechPiece,
-    SpokenText,
     TextDecision,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import MAX_VOICES, AudioEmbedder, EncodeStream, new_audio_cache
@@ -71,22 +66,22 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
         policy = UnitPolicy(toy.tokenizer.special, executor.device)
         return TextDecision(policy, [], DuplexSettings(**changes), _generator(seed))
 
-    def codes(pieces: tuple[SpeechPiece, ...], count: int, seed: int) -> DrawCodes:
+    def codes(fed: Rows, count: int, seed: int) -> DrawCodes:
         eos = toy.config.tts_config.speech_eos_id
-        return DrawCodes(tts(), pieces, RULE, (), eos, _generator(seed), count, least=count)
+        return DrawCodes(tts(), fed, RULE, (), eos, _generator(seed), count, least=count)
 
-    width = toy.config.hidden_size
+    width, first = toy.config.hidden_size, toy.config.tts_config.num_text_tokens
     return [
-        LlmForward(llm(), (TokenIds((1, 2)), Embeddings(rows(3, width)), TokenIds((4,)))),
-        codes((SpokenText((5, 6), rows(2, width)), TokenIds((7,))), 4, 1),
+        LlmForward(llm(), Rows.of((1, 2), rows(3, width), (4,))),
+        codes(Rows((5, 6, 7), ((0, rows(2, width)),)), 4, 1),
         stream(102, True),
         EncodeImages(tuple(to_patches(picture(n, 56, 42)) for n in range(2))),
         Vocode(toy.open_voice(), tuple(range(10, 38)), False),
-        LlmForward(llm(), (TokenIds((9,)),), wants_logits=False),
+        LlmForward(llm(), Rows((9,)), wants_logits=False),
         EncodeClips((rows(80, 90).mul(0.1),), 50),
-        codes((SpeechCodes((8,)),), 2, 2),
+        codes(Rows((first + 8,)), 2, 2),
         ChooseToken(rows(1, len(toy.tokenizer))[0], decision(3)),
-        LlmForward(llm(), (TokenIds((3,)),), wants_logits=False, decision=decision(4)),
+        LlmForward(llm(), Rows((3,)), wants_logits=False, decision=decision(4)),
         ChooseToken(rows(1, len(toy.tokenizer))[0], decision(5, decode_mode="greedy")),
         stream(104, False),
         EncodeImages((to_patches(picture(5, 70, 28)),)),
@@ -205,9 +200,7 @@ def test_nothing_asked_is_nothing_answered(executor: Executor) -> None:
 
 
 def test_hidden_states_are_those_of_every_row_fed(executor: Executor) -> None:
-    [output] = executor.submit(
-        [LlmForward(executor.llm_store.open(), (TokenIds((1, 2)), TokenIds((3,))))]
-    )()
+    [output] = executor.submit([LlmForward(executor.llm_store.open(), Rows.of((1, 2), (3,)))])()
     head = executor.model.llm.lm_head
     assert output.hidden.shape == (3, executor.model.config.hidden_size)
     assert_close(output.logits, head(output.hidden[-1]))
@@ -218,10 +211,10 @@ def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Exec
     for settings in (DuplexSettings(), DuplexSettings(decode_mode="greedy")):
         history: list[int] = []
         decision = TextDecision(policy, history, settings, _generator(3))
-        pieces = (TokenIds((1, 2, 3)),)
-        [plain] = executor.submit([LlmForward(executor.llm_store.open(), pieces)])()
+        rows = Rows((1, 2, 3))
+        [plain] = executor.submit([LlmForward(executor.llm_store.open(), rows)])()
         [output] = executor.submit(
-            [LlmForward(executor.llm_store.open(), pieces, wants_logits=False, decision=decision)]
+            [LlmForward(executor.llm_store.open(), rows, wants_logits=False, decision=decision)]
         )()
         again = TextDecision(policy, [], settings, _generator(3))
         assert executor.submit([ChooseToken(plain.logits, again)])() == [output.token]
@@ -234,12 +227,12 @@ def test_a_decision_with_more_candidates_than_the_sampler_has_is_the_policys(
     toy: Toy, executor: Executor
 ) -> None:
     """Beside one that the sampler takes."""
-    policy, pieces = UnitPolicy(toy.tokenizer.special, executor.device), (TokenIds((1, 2, 3)),)
+    policy, rows = UnitPolicy(toy.tokenizer.special, executor.device), Rows((1, 2, 3))
     wide, usual = DuplexSettings(top_k=0, top_p=0.99), DuplexSettings()
 
     def feed(settings: DuplexSettings) -> LlmForward:
         decision = TextDecision(policy, [], settings, _generator(3))
-        return LlmForward(executor.llm_store.open(), pieces, decision=decision)
+        return LlmForward(executor.llm_store.open(), rows, decision=decision)
 
     first, second = executor.submit([feed(wide), feed(usual)])()
     assert first.token == policy.decide(first.logits, [], wide, _generator(3))
@@ -253,8 +246,8 @@ def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
     rule, eos = CodeRule(1.0, 1.05, top_p=0.95), toy.config.tts_config.speech_eos_id
 
     def run(rule: CodeRule) -> DrawCodes:
-        kv, pieces = executor.tts_store.open(), (TokenIds((7, 8)),)
-        return DrawCodes(kv, pieces, rule, (), eos, _generator(0), 5, least=5)
+        kv, rows = executor.tts_store.open(), Rows((7, 8))
+        return DrawCodes(kv, rows, rule, (), eos, _generator(0), 5, least=5)
 
     runs = [run(rule), run(RULE), run(rule)]
     first, _, same = executor.submit(runs)()
@@ -271,14 +264,14 @@ def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> No
     results = []
     for counts in ((6,), (1, 5), (2, 2, 2)):
         kv, generator = executor.tts_store.open(), _generator(0)
-        pieces: tuple[SpeechPiece, ...] = (TokenIds((7, 8)),)
+        rows, first = Rows((7, 8)), toy.config.tts_config.num_text_tokens
         drawn: tuple[int, ...] = ()
         for count in counts:
-            request = DrawCodes(kv, pieces, RULE, drawn[-16:], eos, generator, count, least=count)
+            request = DrawCodes(kv, rows, RULE, drawn[-16:], eos, generator, count, least=count)
             [answer] = executor.submit([request])()
             assert not answer.has_ended
             drawn += answer.codes
-            pieces = (SpeechCodes(drawn[-1:]),)
+            rows = Rows((first + drawn[-1],))
         assert kv.length == 2 + 5
         results.append(drawn)
     assert len(results[0]) == 6
@@ -295,14 +288,14 @@ def test_numbers_that_are_none_fail_for_their_own_conversation(
     def decision() -> TextDecision:
         return TextDecision(policy, [], DuplexSettings(), _generator(0))
 
-    def codes(rows: Tensor) -> DrawCodes:
-        pieces = (SpokenText((5,), rows), TokenIds((7,)))
+    def codes(states: Tensor) -> DrawCodes:
+        rows = Rows((5, 7), ((0, states),))
         eos = toy.config.tts_config.speech_eos_id
         kv = executor.tts_store.open()
-        return DrawCodes(kv, pieces, RULE, (), eos, _generator(0), 3, least=3)
+        return DrawCodes(kv, rows, RULE, (), eos, _generator(0), 3, least=3)
 
     def feed(rows: Tensor) -> LlmForward:
-        return LlmForward(executor.llm_store.open(), (Embeddings(rows),), decision=decision())
+        return LlmForward(executor.llm_store.open(), Rows.of(rows), decision=decision())
 
     sound = torch.ones(1, width)
     answers = answer_by_kind([codes(broken), feed(broken), codes(sound), feed(sound)], executor)
@@ -324,9 +317,7 @@ def test_a_full_context_is_an_error_and_costs_nobody_a_token(executor: Executor)
     too_many = executor.model.config.max_position_embeddings + 1
     long = torch.zeros(1, executor.model.config.hidden_size).expand(too_many, -1)
     with pytest.raises(CacheFullError):
-        executor.submit(
-            [LlmForward(other, (TokenIds((1,)),)), LlmForward(full, (Embeddings(long),))]
-        )()
+        executor.submit([LlmForward(other, Rows((1,))), LlmForward(full, Rows.of(long))])()
     assert (full.length, other.length) == (0, 0)
 
 

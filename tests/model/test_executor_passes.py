@@ -15,16 +15,12 @@ from core.engine.passes import free_share, run_alone
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine import kv_cache
 from MiniCPMO45.engine.executor import Executor, most_tokens
-from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
-    Embeddings,
     LlmForward,
-    SpeechCodes,
-    SpokenText,
-    TokenIds,
 )
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import CardMemory
@@ -50,19 +46,16 @@ def executor(toy: Toy) -> Executor:
 
 
 def _input_rows(toy: Toy, request: LlmForward) -> Tensor:
-    table = toy.model.llm.model.embed_tokens
-    return torch.cat(
-        [
-            table(torch.tensor(piece.ids)) if isinstance(piece, TokenIds) else piece.rows
-            for piece in request.pieces
-        ]
-    )
+    rows = toy.model.llm.model.embed_tokens(torch.tensor(request.rows.ids))
+    for start, given in request.rows.vectors:
+        rows[start : start + len(given)] = given
+    return rows
 
 
 def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
     """In a batch of six conversations."""
     llm = toy.model.llm
-    stock = stock_decoder(llm.model, toy.config.decoder)
+    stock = stock_decoder(llm.model, toy.config)
     kvs = [executor.llm_store.open() for _ in range(6)]
     fed: dict[int, list[Tensor]] = {id(kv): [] for kv in kvs}
     for requests in text_rounds(toy):
@@ -89,10 +82,10 @@ def test_batched_text_is_that_of_each_alone(toy: Toy, executor: Executor) -> Non
 def test_an_answer_stays_as_it_is_while_others_are_given(executor: Executor) -> None:
     """Static tensors are not returned."""
     kv, other = executor.llm_store.open(), executor.llm_store.open()
-    [first] = executor.submit([LlmForward(kv, (TokenIds((1,)),))])()
+    [first] = executor.submit([LlmForward(kv, Rows((1,)))])()
     before = first.logits.clone(), first.hidden.clone()
-    executor.submit([LlmForward(other, (TokenIds((2,)),))])()
-    executor.submit([LlmForward(other, (TokenIds((3, 4)),))])()
+    executor.submit([LlmForward(other, Rows((2,)))])()
+    executor.submit([LlmForward(other, Rows((3, 4)))])()
     assert torch.equal(first.logits, before[0])
     assert torch.equal(first.hidden, before[1])
 
@@ -102,15 +95,15 @@ def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
 ) -> None:
     decisions, again = greedy_decisions(toy, 6), greedy_decisions(toy, 6)
     kvs = [executor.llm_store.open() for _ in decisions]
-    pieces = [(TokenIds((n + 1, n + 2)[: 1 + n % 2]),) for n in range(6)]
-    opening = [LlmForward(kv, each) for kv, each in zip(kvs, pieces, strict=True)]
+    rows = [Rows((n + 1, n + 2)[: 1 + n % 2]) for n in range(6)]
+    opening = [LlmForward(kv, each) for kv, each in zip(kvs, rows, strict=True)]
     logits = [output.logits for output in executor.submit(opening)()]
     choices = [ChooseToken(row, each) for row, each in zip(logits, decisions, strict=True)]
     tokens = executor.submit(choices)()
     seen = set(tokens)
     for _ in range(12):
         fed = [
-            LlmForward(kv, (TokenIds((token,)),), decision=decision)
+            LlmForward(kv, Rows((token,)), decision=decision)
             for kv, token, decision in zip(kvs, tokens, decisions, strict=True)
         ]
         expected = [
@@ -125,17 +118,13 @@ def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
 
 
 def _speech_rows(toy: Toy, request: DrawCodes) -> Tensor:
-    tts, rows = toy.model.tts, []
-    for piece in request.pieces:
-        ids = torch.tensor(piece.ids)
-        if isinstance(piece, SpokenText):
-            states = F.normalize(tts.projector_semantic(piece.hidden), dim=-1)
-            rows.append(tts.emb_text(ids) + states)
-        else:
-            rows.append(
-                tts.emb_code[0](ids) if isinstance(piece, SpeechCodes) else tts.emb_text(ids)
-            )
-    return torch.cat(rows)
+    tts = toy.model.tts
+    table = torch.cat((tts.emb_text.weight, tts.emb_code[0].get_parameter("weight")))
+    rows = table[torch.tensor(request.rows.ids)]
+    for start, hidden in request.rows.vectors:
+        states = F.normalize(tts.projector_semantic(hidden), dim=-1)
+        rows[start : start + len(states)] += states
+    return rows
 
 
 def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[DrawnCodes, Tensor]:
@@ -155,7 +144,7 @@ def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[
 
 @torch.no_grad()
 def test_codes_are_those_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
-    stock = stock_decoder(toy.model.tts.model, toy.config.tts_config.decoder)
+    stock = stock_decoder(toy.model.tts.model, toy.config.tts_config)
     fed: dict[int, Tensor] = {}
     answers: list[DrawnCodes] = []
     for requests in code_rounds(toy, executor):
@@ -187,13 +176,13 @@ def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) ->
             scatter_pages(executor.llm_store)
         kv = executor.llm_store.open()
         with torch.inference_mode():
-            executor.submit([LlmForward(kv, (Embeddings(rows),))])()
+            executor.submit([LlmForward(kv, Rows.of(rows))])()
             kv.drop(20, 90)  # across pages
             kept = kv.rows(30, kv.length)
             kv.truncate(25)
-            executor.submit([LlmForward(kv, (TokenIds((1, 2, 3)),))])()
+            executor.submit([LlmForward(kv, Rows((1, 2, 3)))])()
             kv.put(kept)
-        outputs += executor.submit([LlmForward(kv, (TokenIds((4,)),))])()
+        outputs += executor.submit([LlmForward(kv, Rows((4,)))])()
         caches.append(kv)
     assert_same_output(outputs[1], outputs[0])
     assert_same_cache(caches[1], caches[0])
@@ -247,7 +236,7 @@ def test_codes_that_break_leave_every_cache_as_it_was(
 def test_one_conversation_may_occur_only_once_in_a_pass(executor: Executor) -> None:
     kv = executor.llm_store.open()
     with pytest.raises(ValueError, match="only once"):
-        executor.submit([LlmForward(kv, (TokenIds((1,)),)), LlmForward(kv, (TokenIds((2,)),))])()
+        executor.submit([LlmForward(kv, Rows((1,))), LlmForward(kv, Rows((2,)))])()
     assert kv.length == 0
 
 
@@ -270,9 +259,9 @@ def test_a_short_run_beside_a_long_one_writes_behind_nobodys_page(toy: Toy) -> N
     eos = toy.config.tts_config.speech_eos_id
 
     def run(kv: KvHandle, n_rows: int, count: int) -> DrawCodes:
-        codes = SpeechCodes(tuple(range(n_rows)))
-        generator = torch.Generator()
-        return DrawCodes(kv, (codes,), GREEDY_CODES, (), eos, generator, count, count)
+        first, generator = toy.config.tts_config.num_text_tokens, torch.Generator()
+        codes = Rows(tuple(range(first, first + n_rows)))
+        return DrawCodes(kv, codes, GREEDY_CODES, (), eos, generator, count, count)
 
     engine.submit([run(short, PAGE_TOKENS + 1, 1)])()
     short.truncate(PAGE_TOKENS - 1)
@@ -327,5 +316,5 @@ def test_conversations_fill_the_caches_and_the_card(
 )
 def test_caches_leave_another_worker_its_part(conversations: int, text: int, speech: int) -> None:
     config = MiniCPMOConfig()
-    assert most_tokens(config.decoder, conversations, 4_096) == text
-    assert most_tokens(config.tts_config.decoder, conversations, 1_024) == speech
+    assert most_tokens(config, conversations, 4_096) == text
+    assert most_tokens(config.tts_config, conversations, 1_024) == speech

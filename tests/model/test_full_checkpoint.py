@@ -10,7 +10,8 @@ import torch
 from benchmarks.full_checkpoint import VARIANT, full_config, write_full_checkpoint
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import LlmForward, TokenIds
+from MiniCPMO45.engine.kv_cache import Rows
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.prompts import duplex_prefix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -49,9 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_sizes_are_the_published_ones() -> None:
-    config = full_config({})
-    assert config.decoder == MiniCPMOConfig().decoder
-    assert config.model_variant == VARIANT
+    published = MiniCPMOConfig().to_dict()
+    assert full_config({}).to_dict() == published | {"model_variant": VARIANT}
 
 
 def test_control_tokens_have_their_published_ids_and_every_id_is_text(folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     special = tokenizer.special
     assert decisions(executor, tokenizer) == [special.speak, special.listen]
-    ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
-    [answer] = executor.submit([LlmForward(executor.llm_store.open(), (ids,))])()
+    rows = Rows((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
+    [answer] = executor.submit([LlmForward(executor.llm_store.open(), rows)])()
     spare = [special.endoftext - 1 - index for index in range(140_000)]
     assert answer.logits.softmax(-1)[spare].sum() < 0.05

@@ -16,6 +16,7 @@ import torch
 from benchmarks.capacity import BACKLOG_MAX, PacedClock, PacedPasses, PacedRun
 from core.engine import scheduler
 from core.engine.passes import Task, run_pass
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     Collect,
     DrawCodes,
@@ -26,7 +27,6 @@ from MiniCPMO45.engine.steps import (
     LlmOutput,
     Request,
     Steps,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
@@ -93,7 +93,7 @@ class Speaker:
         request: Any = EncodeStream(torch.zeros(0), kv, True)
         yield request
         for _ in range(TOKENS + 1):
-            yield LlmForward(kv, (TokenIds((0,)),))
+            yield LlmForward(kv, Rows((0,)))
         draw: Any = DrawCodes(kv, (), None, (), 0, None, 25, 0)  # type: ignore[arg-type]
         yield draw
         yield Emit("the beginning")
@@ -234,11 +234,11 @@ class VideoCall(Speaker):
         yield EncodeImages((cast(Any, None),))
         request: Any = EncodeStream(torch.zeros(0), kv, True)
         yield request
-        yield LlmForward(kv, (TokenIds((0,) * 80),))
+        yield LlmForward(kv, Rows((0,) * 80))
         if place < 2:
             return
         for _ in range(4 + (self._units * 7 + self._index * 3) % 5):
-            yield LlmForward(kv, (TokenIds((0,)),))
+            yield LlmForward(kv, Rows((0,)))
         draw: Any = DrawCodes(kv, (), None, (), 0, None, 25, 0)  # type: ignore[arg-type]
         yield draw
         for _ in range(1 + (place == 4)):  # a turn's end has a second call

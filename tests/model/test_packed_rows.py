@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import (
     DECODE_BUCKETS,
@@ -13,6 +14,7 @@ from MiniCPMO45.engine.kv_cache import (
     FedRows,
     KvStore,
     PackedRows,
+    Rows,
     bucket_of,
     buckets_up_to,
     passes,
@@ -33,24 +35,22 @@ def _store() -> KvStore:
 
 def _fed_rows(store: KvStore, layout: list[tuple[bool, int]], first: int, held: int = 0) -> FedRows:
     """Rows numbered from `first`; a vector holds its row's number."""
-    ids: list[int] = []
-    vectors = []
+    pieces: list[list[int] | Tensor] = []
     for is_vector, count in layout:
-        numbers = list(range(first + len(ids), first + len(ids) + count))
-        if is_vector:
-            rows = torch.tensor(numbers, dtype=torch.float32)[:, None].expand(count, WIDTH)
-            vectors.append((len(ids), rows))
-        ids += [0] * count if is_vector else numbers
-    kv = store.open()
-    kv.reserve(held + len(ids))
+        numbers = list(range(first, first + count))
+        vectors = torch.tensor(numbers, dtype=torch.float32)[:, None].expand(count, WIDTH)
+        pieces.append(vectors if is_vector else numbers)
+        first += count
+    kv, rows = store.open(), Rows.of(*pieces)
+    kv.reserve(held + len(rows))
     kv.advance(held)
-    return FedRows(kv, ids, vectors)
+    return FedRows(kv, rows)
 
 
 def _numbers(part: FedRows) -> list[int]:
-    numbers = list(part.ids)
-    for at, rows in part.vectors:
-        numbers[at : at + len(rows)] = [int(row[0]) for row in rows]
+    numbers = list(part.rows.ids)
+    for at, vectors in part.rows.vectors:
+        numbers[at : at + len(vectors)] = [int(vector[0]) for vector in vectors]
     return numbers
 
 
@@ -67,7 +67,7 @@ def test_passes_hold_every_row_once_and_in_order(
     seen: dict[int, list[int]] = {id(part.kv): [] for part in parts}
     lasts: list[int] = []
     for group in passes(parts, most_rows, most_sequences):
-        assert 0 < sum(len(part.ids) for part in group) <= most_rows
+        assert 0 < sum(len(part) for part in group) <= most_rows
         assert len({id(part.kv) for part in group}) == len(group) <= most_sequences
         for part in group:
             assert part.offset == len(seen[id(part.kv)]), "a row would get another's position"
@@ -81,7 +81,7 @@ def test_passes_hold_every_row_once_and_in_order(
 def test_every_row_knows_its_place(layouts: list[list[tuple[bool, int]]], held: int) -> None:
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1, held) for n, layout in enumerate(layouts)]
-    n_rows = sum(len(part.ids) for part in parts)
+    n_rows = sum(map(len, parts))
     size = bucket_of(n_rows, (16, 64, 256))
     vectors = torch.zeros(size, WIDTH)
     packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)
@@ -107,7 +107,7 @@ def test_tiles_cover_every_row_once_and_never_two_conversations(
 ) -> None:
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1) for n, layout in enumerate(layouts)]
-    n_rows = sum(len(part.ids) for part in parts)
+    n_rows = sum(map(len, parts))
     size = bucket_of(n_rows, (16, 64, 256))
     vectors = torch.zeros(size, WIDTH)
     packed = PackedRows(store, size, rows_per_tile=PREFILL_TILE_ROWS, vectors=vectors)

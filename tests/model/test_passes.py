@@ -15,6 +15,7 @@ from core.engine import WorkCancelledError
 from core.engine.passes import Task, TaskState, run_alone, run_pass
 from core.engine.scheduler import MAX_PER_PASS
 from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
@@ -25,7 +26,6 @@ from MiniCPMO45.engine.steps import (
     LlmForward,
     Request,
     Steps,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
@@ -66,7 +66,7 @@ def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
     session = executor.open_session(f"s{first}", seed=1)
     found = []
     for token in range(first, first + length):
-        output = yield LlmForward(session.kv, (TokenIds((token,)),))
+        output = yield LlmForward(session.kv, Rows((token,)))
         found.append(float(output.logits.max()))
         yield Emit(token)
     session.close()
@@ -155,7 +155,7 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
         session = executor.open_session("defective", seed=1)
         try:
             for _ in range(2):
-                yield LlmForward(session.kv, (TokenIds((1,)),))
+                yield LlmForward(session.kv, Rows((1,)))
         finally:
             raise RuntimeError("the clean-up is wrong")
 
@@ -178,7 +178,7 @@ def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
     def overflow() -> Steps[None]:
         session = executor.open_session("full", seed=1)
         limit = executor.llm_store.shape.max_position_embeddings
-        yield LlmForward(session.kv, (TokenIds((1,) * (limit + 1)),))
+        yield LlmForward(session.kv, Rows((1,) * (limit + 1)))
 
     tasks: list[Task[Any]] = [Task(overflow()), Task(count_up(executor, 10, 3))]
     for _ in drive(executor, tasks):
@@ -193,7 +193,7 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
         session = executor.open_session("e", seed=1)
         try:
             while True:
-                yield LlmForward(session.kv, (TokenIds((1,)),))
+                yield LlmForward(session.kv, Rows((1,)))
         finally:
             closed.append(session.kv.length)
 
@@ -212,7 +212,7 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
 def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]:
     """Feed tokens at once; return their hidden states and the logits behind them."""
     session = executor.open_session("long", seed=1)
-    output = yield LlmForward(session.kv, (TokenIds(tuple(ids)),))
+    output = yield LlmForward(session.kv, Rows(tuple(ids)))
     session.close()
     return output.hidden, output.logits
 
@@ -300,7 +300,7 @@ def test_the_host_prepares_pictures_while_the_device_computes_tokens(executor: E
             return collect
 
     kv = executor.llm_store.open()
-    single = Task(ask(LlmForward(kv, (TokenIds((3,)),), wants_logits=False)))
+    single = Task(ask(LlmForward(kv, Rows((3,)), wants_logits=False)))
     picture = Task(ask(EncodeImages((cast(Any, None),))))
     run_pass(Overlapping(), [single, picture])
     assert seen == [
@@ -331,7 +331,7 @@ def test_requests_whose_answers_fail_on_the_device_fail_alone() -> None:
 
     broken = Broken()
     caches: list[Any] = [SimpleNamespace(length=0) for _ in range(2)]
-    tasks = [Task(ask(LlmForward(kv, (TokenIds((3,)),)))) for kv in caches]
+    tasks = [Task(ask(LlmForward(kv, Rows((3,))))) for kv in caches]
     run_pass(broken, tasks)
     assert [task.state for task in tasks] == [TaskState.FAILED] * 2
     assert broken.submitted == 1

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, Rows
 from MiniCPMO45.engine.session import WindowState, maintain_units
-from MiniCPMO45.engine.steps import LlmForward, TokenIds
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.model.toy import Toy, assert_close
 
@@ -37,7 +37,7 @@ class Talk:
             self.window.add_unit(len(ids), ids[:n_spoken])
 
     def feed(self, kv: KvHandle, ids: tuple[int, ...]) -> Any:
-        [answer] = self.executor.submit([LlmForward(kv, (TokenIds(ids),))])()
+        [answer] = self.executor.submit([LlmForward(kv, Rows(ids))])()
         return answer
 
     def maintain(self, limits: WindowSettings) -> None:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.speech_runner import CodeSampler
-from MiniCPMO45.engine.steps import DrawCodes, TextDecision, TokenIds
+from MiniCPMO45.engine.steps import DrawCodes, TextDecision
 from MiniCPMO45.engine.text_runner import UnitSampler
 from MiniCPMO45.kernels.code_choice import pick
 from MiniCPMO45.settings import DuplexSettings
@@ -252,7 +253,7 @@ CODE_RULES = {
 def _request(rule: CodeRule, seed: int, **changes: Any) -> DrawCodes:
     request = DrawCodes(
         ScriptedExecutor(1).tts_store.open(),
-        (TokenIds((1,)),),
+        Rows((1,)),
         rule,
         (),
         EOS,

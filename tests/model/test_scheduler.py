@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
@@ -22,43 +21,36 @@ from core.engine.scheduler import (
     next_batch,
     size_of,
 )
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     DrawCodes,
-    Embeddings,
     EncodeClips,
     EncodeImages,
     LlmForward,
     LlmOutput,
     OpenVoice,
     Request,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing.pictures import Patches
 
 KV: Any = object()  # nothing here looks at it
-PIECES = (
-    TokenIds((1, 2, 3)),
-    Embeddings(torch.tensor([[4.0], [5.0]])),
-    TokenIds((6,)),
-    TokenIds((7, 8)),
-)
+ROWS = Rows.of((1, 2, 3), torch.tensor([[4.0], [5.0]]), (6,), (7, 8))
 
 
 def fed(request: Request) -> list[int]:
     """Return the rows of a forward pass as numbers."""
     assert isinstance(request, LlmForward)
-    rows = [
-        piece.ids if isinstance(piece, TokenIds) else piece.rows[:, 0].int().tolist()
-        for piece in request.pieces
-    ]
-    return [int(row) for row in chain.from_iterable(rows)]
+    numbers = list(request.rows.ids)
+    for start, vectors in request.rows.vectors:
+        numbers[start : start + len(vectors)] = vectors[:, 0].int().tolist()
+    return numbers
 
 
 @pytest.mark.parametrize("most", range(1, 9))
 def test_rows_are_fed_in_order_and_the_last_chunk_asks_for_the_answer(most: int) -> None:
-    rest: Request | None = LlmForward(KV, PIECES, wants_logits=True)
+    rest: Request | None = LlmForward(KV, ROWS, wants_logits=True)
     rows: list[int] = []
     wants: list[bool] = []
     while rest is not None:
@@ -90,7 +82,7 @@ def test_pictures_and_clips_are_chunked_too() -> None:
 
 
 def test_what_fits_stays_whole() -> None:
-    request = LlmForward(KV, PIECES)
+    request = LlmForward(KV, ROWS)
     assert first_chunk(request, 8) == (request, None)
     voice = OpenVoice(np.zeros(1, np.float32), None)
     assert first_chunk(voice, 1) == (voice, None)
@@ -175,7 +167,7 @@ def test_a_pass_takes_few_pictures_or_half_of_those_that_wait(held: int, taken: 
 
 def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:
     capacity = MAX_PER_PASS[LlmForward]
-    long = [LlmForward(KV, (TokenIds((1,) * 2 * capacity),)) for _ in range(2)]
+    long = [LlmForward(KV, Rows((1,) * 2 * capacity)) for _ in range(2)]
     requests = [Waiting(each, size_of(each), 0.0) for each in long]
     requests += [waiting(LlmForward, 0.0, size=24), waiting(LlmForward, 0.0)]
     first = {chunk.index: chunk for chunk in full_batch(Prefill, requests)}

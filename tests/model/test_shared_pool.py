@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.kv_cache import KvHandle
-from MiniCPMO45.engine.steps import LlmForward, TokenIds
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
+from MiniCPMO45.engine.steps import LlmForward
 from tests.model.decoder_requests import assert_same_cache, assert_same_output
 from tests.model.toy import Toy
 
@@ -76,16 +76,15 @@ def test_caches_of_one_pool_never_touch_each_other(
                 for kvs in (ours, theirs):
                     kvs[talk] = _change(kvs[talk], kind, first, second)
                 continue
-            fed: dict[int, TokenIds] = {}
+            fed: dict[int, Rows] = {}
             for talk, count in enumerate(details):
                 if count:
-                    ids = tuple((token + n) % VOCABULARY for n in range(count))
-                    fed[talk] = TokenIds(ids)
+                    fed[talk] = Rows(tuple((token + n) % VOCABULARY for n in range(count)))
                 token += 7 * count
-            found = shared.submit([LlmForward(ours[talk], (ids,)) for talk, ids in fed.items()])()
+            found = shared.submit([LlmForward(ours[talk], rows) for talk, rows in fed.items()])()
             expected = [
-                alone[talk].submit([LlmForward(theirs[talk], (ids,))])()[0]
-                for talk, ids in fed.items()
+                alone[talk].submit([LlmForward(theirs[talk], rows)])()[0]
+                for talk, rows in fed.items()
             ]
             for one, other in zip(found, expected, strict=True):
                 assert_same_output(one, other)

@@ -17,7 +17,7 @@ from MiniCPMO45.engine.policies import (
     penalise_frequency,
 )
 from MiniCPMO45.engine.session import Session, UnitDraft
-from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, Steps, TokenIds, Vocode
+from MiniCPMO45.engine.steps import DrawCodes, Steps, Vocode
 from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.scripted import (
@@ -91,14 +91,11 @@ def speak(
 
 def test_a_condition_is_text_then_audio_begin(bench: Bench) -> None:
     hidden = torch.zeros(2, 4)
-    text, markers = condition([5, 6], hidden, CONFIG, is_text_end=False)
-    assert isinstance(text, SpokenText)
-    assert isinstance(markers, TokenIds)
-    assert (text.ids, markers.ids) == ((5, 6), (900,))
-    [*_, closing] = condition([5, 6], hidden, CONFIG, is_text_end=True)
-    assert closing.ids == (901, 900)
-    [only] = condition([], None, CONFIG, is_text_end=False)
-    assert only.ids == (900,)
+    rows = condition([5, 6], hidden, CONFIG, is_text_end=False)
+    assert (rows.ids, rows.vectors) == ((5, 6, 900), ((0, hidden),))
+    assert condition([5, 6], hidden, CONFIG, is_text_end=True).ids == (5, 6, 901, 900)
+    only = condition([], None, CONFIG, is_text_end=False)
+    assert (only.ids, only.vectors) == ((900,), ())
 
 
 def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
@@ -135,7 +132,7 @@ def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
             run_alone(run.draw(count), bench.executor)
         first, *others = bench.executor.of_kind(DrawCodes)
         assert spoken(first) == (300,)
-        assert all(isinstance(p, SpeechCodes) for each in others for p in each.pieces)
+        assert all(i >= CONFIG.num_text_tokens for each in others for i in each.rows.ids)
         assert bench.cached == [300, 900, *range(25)]
         assert run.codes == [*range(26)]
 
@@ -231,8 +228,9 @@ def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
 
 
 def _run(bench: Bench, most: int, least: int = 0, history: list[int] | None = None) -> CodeRun:
-    pieces = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
-    return CodeRun(bench.session, pieces, RULE, CODE_EOS, most, least, history or [])
+    rows = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
+    given = bench.session, rows, RULE, CODE_EOS, CONFIG.num_text_tokens
+    return CodeRun(*given, most, least, history or [])
 
 
 def test_a_run_ends_at_its_budget(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Round
-from MiniCPMO45.engine.steps import DrawCodes, SpokenText
+from MiniCPMO45.engine.steps import DrawCodes
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import (
@@ -311,8 +311,8 @@ def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limi
     assert [*reply.ids] == ids
     first = talk.executor.of_kind(DrawCodes)[0]
     assert spoken(first) == tuple(ids)
-    [piece] = [p for p in first.pieces if isinstance(p, SpokenText)]
-    assert piece.hidden[:, 0].tolist() == ids
+    [(_, states)] = first.rows.vectors
+    assert states[:, 0].tolist() == ids
     assert reply.waveform is not None and reply.waveform.size
     assert talk.cached[-len(ids) :] == ids
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import DrawCodes, SpokenText, TokenIds, Vocode
+from MiniCPMO45.engine.steps import DrawCodes, Vocode
 from MiniCPMO45.processing.processor import PromptTooLongError
-from tests.fakes.scripted import CODE_EOS, spoken
+from tests.fakes.scripted import CODE_EOS, markers, spoken
 from tests.model.toy import Toy, speech
 from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns, joined
 
@@ -19,12 +19,8 @@ ANSWER = " I think that it is a very good day to go for a long walk and then rea
 
 
 def conditions(talk: ScriptedTurns) -> list[DrawCodes]:
-    calls = talk.executor.of_kind(DrawCodes)
-    return [call for call in calls if any(isinstance(p, TokenIds) for p in call.pieces)]
-
-
-def markers(call: DrawCodes) -> tuple[int, ...]:
-    return tuple(i for piece in call.pieces if isinstance(piece, TokenIds) for i in piece.ids)
+    begin = talk.model.model.config.tts_config.audio_bos_token_id
+    return [call for call in talk.executor.of_kind(DrawCodes) if begin in call.rows.ids]
 
 
 def say(talk: ScriptedTurns, n_tokens: int, **changes: Any) -> list[int]:
@@ -45,9 +41,8 @@ def test_every_token_is_spoken_once_with_its_hidden_state(toy: Toy, n_tokens: in
     assert [token for group in groups for token in group] == ids
     assert [len(group) for group in groups[:-1]] == [10] * (len(groups) - 1)
     for call in calls:
-        for piece in call.pieces:
-            if isinstance(piece, SpokenText):
-                assert piece.hidden[:, 0].tolist() == [*piece.ids]
+        for _, states in call.rows.vectors:
+            assert states[:, 0].tolist() == [*spoken(call)]
     config = talk.model.model.config.tts_config
     begin, end = config.audio_bos_token_id, config.text_eos_token_id
     assert [markers(call) for call in calls[:-1]] == [(begin,)] * (len(calls) - 1)
@@ -92,9 +87,8 @@ def test_given_text_is_spoken_with_its_hidden_states(toy: Toy, n_tokens: int) ->
     calls = conditions(talk)
     assert [token for call in calls for token in spoken(call)] == ids
     for call in calls:
-        for piece in call.pieces:
-            if isinstance(piece, SpokenText):
-                assert piece.hidden[:, 0].tolist() == [*piece.ids]
+        for _, states in call.rows.vectors:
+            assert states[:, 0].tolist() == [*spoken(call)]
     assert markers(calls[-1])[0] == talk.model.model.config.tts_config.text_eos_token_id
     assert talk.cached[before:][-n_tokens:] == ids
 

@@ -12,7 +12,8 @@ import torch
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import EncodeImages, LlmForward, TokenIds
+from MiniCPMO45.engine.kv_cache import Rows
+from MiniCPMO45.engine.steps import EncodeImages, LlmForward
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Patches
@@ -137,8 +138,8 @@ def test_silence_is_answered_and_noise_is_listened_to(folder: Path, executor: Ex
 def test_words_are_likely_after_speak(folder: Path, executor: Executor) -> None:
     tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
-    ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
-    [answer] = executor.submit([LlmForward(executor.llm_store.open(), (ids,))])()
+    rows = Rows((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
+    [answer] = executor.submit([LlmForward(executor.llm_store.open(), rows)])()
     chances = answer.logits.softmax(-1)
     spoken = [i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip().isalpha()]
     controls = sorted(special.special_ids)

@@ -22,6 +22,7 @@ from MiniCPMO45.engine.kv_cache import (
     KvHandle,
     KvStore,
     PackedRows,
+    Rows,
     reserve_all,
 )
 from MiniCPMO45.kernels.products import JoinedWeight, Linear
@@ -51,7 +52,7 @@ class Bench:
         counts = [len(rows) for _, rows in parts]
         reserve_all([(kv, len(rows)) for kv, rows in parts])
         packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
-        packed.load([FedRows(kv, (0,) * len(rows)) for kv, rows in parts])
+        packed.load([FedRows(kv, Rows((0,) * len(rows))) for kv, rows in parts])
         states = self.decoder(torch.cat([rows for _, rows in parts]), packed)
         for kv, rows in parts:
             kv.advance(len(rows))
@@ -74,9 +75,9 @@ def bench(request: pytest.FixtureRequest, toy: Toy) -> Bench:
 
 def _bench(toy: Toy, which: str) -> Bench:
     if which == "language model":
-        decoder, shape = toy.model.llm.model, toy.config.decoder
+        decoder, shape = toy.model.llm.model, toy.config
     else:
-        decoder, shape = toy.model.tts.model, toy.config.tts_config.decoder
+        decoder, shape = toy.model.tts.model, toy.config.tts_config
     return Bench(decoder, shape)
 
 
@@ -150,7 +151,9 @@ def test_one_conversation_may_occur_only_once_in_a_batch(bench: Bench) -> None:
 
 def test_a_full_context_in_a_batch_leaves_every_cache_as_it_was(toy: Toy) -> None:
     decoder = toy.model.llm.model
-    bench = Bench(decoder, replace(toy.config.decoder, max_position_embeddings=10))
+    short = deepcopy(toy.config)
+    short.max_position_embeddings = 10
+    bench = Bench(decoder, short)
     room, full = bench.prefilled(bench.rows[:2]), bench.prefilled(bench.rows[:9])
     before = [kv.rows(0, kv.length) for kv in (room, full)]
     with pytest.raises(CacheFullError):

@@ -16,9 +16,10 @@ from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.steps import EncodeClips, LlmForward, Steps
 from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitResult
@@ -174,7 +175,7 @@ def decisions(executor: Executor, tokenizer: MiniCPMOTokenizerFast) -> list[int]
         [rows] = executor.submit([EncodeClips((mel,), block_frames=50)])()
         prompt = duplex_prefix() + duplex_suffix()
         opening = (*tokenizer.encode(prompt), tokenizer.special.unit_start)
-        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
-        [answer] = executor.submit([LlmForward(executor.llm_store.open(), pieces)])()
+        fed = Rows.of(opening, torch.cat(rows))
+        [answer] = executor.submit([LlmForward(executor.llm_store.open(), fed)])()
         decided.append(int(answer.logits.argmax()))
     return decided

@@ -167,7 +167,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Spoken]:
 @pytest.fixture(scope="module")
 def lines(writer: LineWriter, recorded: list[Spoken]) -> Lines:
     torch.manual_seed(0)
-    llm = CausalLM(CONFIG.decoder, CONFIG.vocab_size).requires_grad_(False)
+    llm = CausalLM(CONFIG).requires_grad_(False)
     return collect(write_lines(writer, recorded), llm, CONFIG)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -22,7 +22,8 @@ from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.products import rotate
 from tests.fakes.decoders import decoder_shape, held_tokens
 
-SHAPE = decoder_shape(8, layers=2, heads=4, kv_heads=2, head_dim=4, positions=200)
+shape_for = partial(decoder_shape, 8, layers=2, heads=4, kv_heads=2, head_dim=4)
+SHAPE = shape_for(positions=200)
 CPU = torch.device("cpu")
 PAGE_TOKENS = 2
 GROWING, FIXED, CODED = "growing", "fixed", "coded"
@@ -31,10 +32,11 @@ MOST_ERROR = {GROWING: 1e-4, FIXED: 1e-4, CODED: 0.1}  # of a key after many mov
 
 
 def _store(kind: str, *, limit: int = SHAPE.max_position_embeddings) -> KvStore:
-    shape = replace(SHAPE, max_position_embeddings=limit)
     is_growing = kind != FIXED
     pages = 1 if is_growing else 200
-    return _pool(shape, pages=pages, can_grow=is_growing, has_codes=kind == CODED)
+    return _pool(
+        shape_for(positions=limit), pages=pages, can_grow=is_growing, has_codes=kind == CODED
+    )
 
 
 def _pool(

@@ -11,7 +11,7 @@ from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward
 from MiniCPMO45.modes.duplex import DuplexCapability, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
@@ -289,9 +289,7 @@ def test_a_stop_ends_the_unit_before_the_next_pass(bench: Bench, tokens: Special
     assert isinstance(choice, ChooseToken)
     request = steps.send(tokens.speak)
     assert isinstance(request, LlmForward)
-    [piece] = request.pieces
-    assert isinstance(piece, TokenIds)
-    assert piece.ids == (tokens.speak,)
+    assert request.rows.ids == (tokens.speak,)
     bench.executor.decisions = [bench.a]
     [answer] = bench.executor.submit([request])()
     bench.session.stop.set()

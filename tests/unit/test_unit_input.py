@@ -16,11 +16,11 @@ from torch import Tensor
 from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Embeddings, EncodeImages, TokenIds
+from MiniCPMO45.engine.steps import EncodeImages
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes import duplex
 from MiniCPMO45.modes.duplex import get_audio_embedding, prepare_audio
-from MiniCPMO45.modes.prompt_input import picture_pieces
+from MiniCPMO45.modes.prompt_input import Pieces, picture_pieces
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
 from tests.fakes.words import tiny_tokenizer
@@ -154,7 +154,7 @@ def test_units_reach_the_encoder_with_their_context(
     assert session.audio_input.audio_units == 6
 
 
-def _marks(pieces: list[TokenIds | Embeddings], tokens: SpecialTokens) -> str:
+def _marks(pieces: Pieces, tokens: SpecialTokens) -> str:
     names = {
         tokens.image_start: "<",
         tokens.image_end: ">",
@@ -162,9 +162,9 @@ def _marks(pieces: list[TokenIds | Embeddings], tokens: SpecialTokens) -> str:
         tokens.slice_end: ")",
     }
     return "".join(
-        "".join(names[i] for i in piece.ids)
-        if isinstance(piece, TokenIds)
-        else "x" * (len(piece.rows) // ROWS_PER_SLICE)
+        "x" * (len(piece) // ROWS_PER_SLICE)
+        if isinstance(piece, Tensor)
+        else "".join(names[i] for i in piece)
         for piece in pieces
     )
 

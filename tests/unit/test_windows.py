@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.passes import run_alone
-from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.kv_cache import KvHandle, Rows
 from MiniCPMO45.engine.session import (
     Round,
     WindowState,
@@ -19,7 +19,7 @@ from MiniCPMO45.engine.session import (
     maintain_units,
     units_to_drop,
 )
-from MiniCPMO45.engine.steps import LlmForward, TokenIds
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.fakes.scripted import ScriptedExecutor, cached_angles, cached_labels
 
@@ -29,7 +29,7 @@ ROUNDING = 2e-3  # radians a key may be off after many moves in float32
 
 
 def _feed(executor: ScriptedExecutor, kv: KvHandle, labels: tuple[int, ...]) -> None:
-    executor.submit([LlmForward(kv, (TokenIds(labels),), wants_logits=False)])()
+    executor.submit([LlmForward(kv, Rows(labels), wants_logits=False)])()
 
 
 def _assert_dense(kv: KvHandle) -> None:

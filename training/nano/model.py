@@ -35,7 +35,8 @@ class PaddedBatch:
     def build(
         cls, n_sequences: int, length: int, shape: DecoderConfig, device: torch.device
     ) -> PaddedBatch:
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
+        theta = shape.rope_parameters["rope_theta"]
+        rope = Rope.build(shape.head_dim, theta, device=device)
         positions = torch.arange(length, device=device)
         cos, sin = rope.tables(positions, torch.float32)
         return cls(n_sequences, shape, cos.repeat(n_sequences, 1), sin.repeat(n_sequences, 1))
@@ -79,7 +80,7 @@ class NanoModel(nn.Module):
         self.config = config
         self.apm = AudioEncoder(config.audio_config).requires_grad_(False)
         self.audio_projection_layer = Projector(config.audio_config.d_model, config.hidden_size)
-        self.llm = CausalLM(config.decoder, config.vocab_size)
+        self.llm = CausalLM(config)
         for name, parameter in self.llm.named_parameters():
             if parameter.ndim > 1:
                 deeper = (2 * config.num_hidden_layers) ** -0.5
@@ -132,8 +133,7 @@ class NanoModel(nn.Module):
 
     def hidden(self, rows: Tensor) -> Tensor:
         """Run the language model over whole sequences [B, T, width]."""
-        shape = self.config.decoder
-        padded = PaddedBatch.build(rows.shape[0], rows.shape[1], shape, rows.device)
+        padded = PaddedBatch.build(rows.shape[0], rows.shape[1], self.config, rows.device)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
     def _embedded(self, batch: Batch, augment: Augmenter | None) -> Tensor:

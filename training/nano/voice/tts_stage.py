@@ -143,7 +143,7 @@ def add_states(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> 
         some = order[at : at + CONTEXTS_PER_BATCH]
         contexts = [torch.tensor(line.context) for line in some]
         ids = torch.nn.utils.rnn.pad_sequence(contexts, batch_first=True).to(device)
-        batch = PaddedBatch.build(len(ids), ids.shape[1], config.decoder, device)
+        batch = PaddedBatch.build(len(ids), ids.shape[1], config, device)
         with torch.autocast(device.type, torch.bfloat16):
             hidden = llm.model(llm.model.embed_tokens(ids).flatten(0, 1), batch).half()
         for line, rows in zip(some, hidden.unflatten(0, ids.shape), strict=True):
@@ -252,7 +252,7 @@ def train_tts(
     tts.to(device).train()
     average = Average(tts)
     table = CodeTable(config.tts_config, device)
-    shape = config.tts_config.decoder
+    shape = config.tts_config
     optimizer = Optimizer(tts, peak, RECIPE)
     order = batches(lines, batch_rows, Random(seed))
     for tick in clock.ticks("tts"):

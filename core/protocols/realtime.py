@@ -105,7 +105,7 @@ class RealtimeMachine(ResponseMachine):
                 if opened := audio.segmenter.process_partial(levels, rules):
                     effects += self._speech_began(opened.start_ms)
         if self._state.is_live:
-            self.units.input.append(event.samples, event.at_s)
+            self.units.buffer.append(event.samples, event.at_s)
             effects += [] if self.units.waits_for_audio else self._continue()
         return [*effects, *self._score_next()]
 

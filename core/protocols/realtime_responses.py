@@ -23,7 +23,6 @@ from core.protocols.effects import (
     Prefill,
     Send,
     StartTimer,
-    Step,
     StopTimer,
     Transcribe,
 )
@@ -42,7 +41,7 @@ from core.protocols.realtime_session import (
     request_of,
 )
 from core.protocols.tables import Phase
-from core.protocols.unit_session import RealtimeUnitSession
+from core.protocols.unit_machine import RealtimeUnits
 from core.schemas import duplex
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import socket_code
@@ -100,23 +99,29 @@ class ResponseMachine(SessionMachine):
         self._active: Response | None = None
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self.units = RealtimeUnitSession(ids, self._limits, count_tokens)
+        self.units = RealtimeUnits(ids, self._limits, count_tokens)
         self._state = _State()
         self.unit_request: TurnRequest | None = None  # of the newest response by units
 
     @property
+    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
+        """Events and effects of the duplex machine inside, of the last event."""
+        return self.units.seen
+
+    @property
     def is_working(self) -> bool:
-        return super().is_working or self.units.machine.is_working
+        return super().is_working or self.units.is_working
 
     def handle(self, event: Event) -> list[Effect]:
         self._state.now_s = event.at_s
         self.units.seen.clear()
+        self.units.client_format = self._config.output.format
         return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         if super()._is_expected(event) or isinstance(event, UNIT_EVENTS):
             return True
-        return isinstance(event, events.TurnFailed) and isinstance(self.units.machine.work, Prefill)
+        return isinstance(event, events.TurnFailed) and isinstance(self.units.work, Prefill)
 
     # --- sending events ---
 
@@ -215,7 +220,7 @@ class ResponseMachine(SessionMachine):
 
     def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
-        if isinstance(self.units.machine.work, Prefill):
+        if isinstance(self.units.work, Prefill):
             return self._units_failed(event)
         making, self._making = self._making, None
         effects: list[Effect] = []
@@ -239,7 +244,7 @@ class ResponseMachine(SessionMachine):
 
     def _make_next(self) -> list[Effect]:
         """Begin the next reply, unless one is in generation or units run."""
-        is_busy = self.units.machine.work is not None or self._state.response is not None
+        is_busy = self.units.work is not None or self._state.response is not None
         if is_busy or self._making is not None or not self._responses:
             return []
         response = self._making = self._responses[0]
@@ -283,12 +288,12 @@ class ResponseMachine(SessionMachine):
     def unit_event(self, event: Event) -> list[Effect]:
         """Pass the event to the duplex machine, then begin what waited for it."""
         self._refresh()
-        effects = self._translated(self.units.handle(event))
+        effects = self._translated(self.units.tell(event))
         return effects if self.is_closed else [*effects, *self._continue()]
 
     def fill(self, event: events.TimerFired) -> list[Effect]:
         """Fill gaps of the input with silence, so that units continue."""
-        self.units.input.fill(event.at_s)
+        self.units.buffer.fill(event.at_s)
         if self._state.response is not None and self.units.waits_for_audio:
             return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
@@ -308,7 +313,7 @@ class ResponseMachine(SessionMachine):
 
     def _renew_units(self) -> None:
         count_tokens = self.units.rebase.history.count_tokens
-        self.units = RealtimeUnitSession(self._ids, self._limits, count_tokens)
+        self.units = RealtimeUnits(self._ids, self._limits, count_tokens)
 
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
@@ -338,7 +343,7 @@ class ResponseMachine(SessionMachine):
         """Switch engines if the settings require it and nothing is in progress."""
         is_live = self._config.engine(self._start.model) == "live"
         is_busy = self._active is not None or self._making is not None
-        if is_live == self._state.is_live or is_busy or self.units.machine.is_working:
+        if is_live == self._state.is_live or is_busy or self.units.is_working:
             return []
         self._state.is_live = is_live
         if is_live:
@@ -377,15 +382,13 @@ class ResponseMachine(SessionMachine):
             match effect:
                 case Send(duplex.ResultPart() | duplex.Result() as unit):
                     effects += self._output(unit)
-                case Step():
-                    effects.append(replace(effect, client_format=self._config.output.format))
                 case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
                     pass  # the session has its own
                 case Send():
                     pass
                 case _:
                     effects.append(effect)
-        return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
+        return [*effects, *self.fail(InternalError())] if self.units.is_closed else effects
 
     def _output(self, unit: duplex.ResultPart | duplex.Result) -> list[Effect]:
         if not self.units.takes(unit) or self._is_elsewhere:
@@ -450,7 +453,7 @@ class ResponseMachine(SessionMachine):
             self.units.rebase.wants_speech = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
-        quiet = self._break_off() if self.units.machine.is_speaking else []
+        quiet = self._break_off() if self.units.is_speaking else []
         return [
             *quiet,
             *self._expect_no_response(),

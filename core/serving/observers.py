@@ -48,7 +48,7 @@ class InnerObserver:
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         if isinstance(event, self.outer):
             self.observer.observe(event, made)
-        for seen, seen_made in self.machine.units.seen:
+        for seen, seen_made in self.machine.seen:
             if isinstance(seen, self.inner) and self.is_on():
                 self.observer.observe(seen, seen_made)
 

@@ -28,7 +28,7 @@ from core.protocols.effects import (
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
 from core.protocols.paced_output import LATE_MAX_S, Closing, LiveEvents, LiveNames, PacedSender
-from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, event_row, index_rows
 from core.protocols.unit_machine import InputAudioBuffer, UnitMachine
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
@@ -336,82 +336,53 @@ class GptLiveMachine(UnitMachine):
         return self._events.error(code, text, param, event.message.event_id)
 
 
-def _passed_on(row: Row) -> Row:
-    """Return the row that passes events on to a row of the duplex machine."""
-    phases = " ".join(phase for phase in row.phases.split() if phase != Phase.PAUSED)
-    words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
-    continued = f" {UNITS} Cancel" if Phase.ACTIVE in phases.split() else ""
-    effects = " ".join(dict.fromkeys(f"{words}{continued}".split()))
-    passed = " ".join(event for event in row.events.split() if event in PASSED_ON)
-    return Row(phases, passed, row.targets, effects, GptLiveMachine.pass_on)
-
-
 MAY_END: Final = f"{SAME} stopping {CLOSED}"
-ERROR: Final = "Send(error)"
-SOUND: Final = (
-    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
-    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
+BEGUN: Final = "preparing active"
+OPEN: Final = f"waiting {BEGUN} stopping"
+MACHINE: Final = GptLiveMachine
+MUTES: Final = "session.input_audio.mute session.input_audio.unmute"
+APPENDS: Final = " ".join(f"session.{purpose}.append" for purpose in Append)
+REFUSED: Final = " ".join(get_args(messages.NotOffered.model_fields["type"].annotation))
+CLIENT_ROWS: Final = (
+    event_row(BEGUN, "audio_received", MAY_END, MACHINE.append_audio),
+    event_row(BEGUN, "session.input_image.append", MAY_END, MACHINE.append_image),
+    event_row(BEGUN, MUTES, MAY_END, MACHINE.mute),
+    event_row(BEGUN, APPENDS, MAY_END, MACHINE.append),
+    event_row(BEGUN, "session.update", MAY_END, MACHINE.change),
+    event_row(BEGUN, "session.close", MAY_END, MACHINE.end),
 )
-UNITS: Final = (
-    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
-    "Prefetch"
-)
-LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
-MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
-APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
-PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
-REFUSED: Final = get_args(messages.NotOffered.model_fields["type"].annotation)
+"""Client events after `session.start`."""
+TOO_EARLY: Final = " ".join([*(row.events for row in CLIENT_ROWS), REFUSED, "fixture"])
 PASSED_ON: Final = frozenset(
     "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
     "idle_timer engine_failed disconnected shutting_down stop_requested "
     "transcribed".split()
 )
 """Events handled by the duplex machine alone."""
-TRANSLATIONS: Final = {
-    "Send(stopped)": "Send(session.closed)",
-    "Send(timeout)": "Send(session.closed)",
-    "Send(error)": "Send(error) Send(session.closed)",
-    "Send(warning)": "Send(info)",
-    "Send(user_transcript)": "Send(session.input_transcript.delta)",
-    "Send(result)": "",
-    "Send(result_part)": "",
-}
-"""Effects by which those of the duplex machine are replaced."""
-BEGUN: Final = "preparing active"
-MACHINE: Final = GptLiveMachine
-AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
-STARTED: Final = f"Send(session.started) StartTimer(session) {SOUND} {UNITS}"
-MUTES: Final = "session.input_audio.mute session.input_audio.unmute"
-APPENDS: Final = " ".join(f"session.{purpose}.append" for purpose in Append)
-CLIENT_ROWS: Final = (
-    Row(BEGUN, "audio_received", MAY_END, f"{UNITS} {LAST}", MACHINE.append_audio),
-    Row(BEGUN, "session.input_image.append", MAY_END, UNITS, MACHINE.append_image),
-    Row(BEGUN, MUTES, MAY_END, MUTED, MACHINE.mute),
-    Row(BEGUN, APPENDS, MAY_END, f"{ERROR} {UNITS} {LAST}", MACHINE.append),
-    Row(BEGUN, "session.update", MAY_END, f"{ERROR} Send(session.updated)", MACHINE.change),
-    Row(BEGUN, "session.close", MAY_END, LAST, MACHINE.end),
-)
-"""Client events after `session.start`."""
-TOO_EARLY: Final = " ".join([*(row.events for row in CLIENT_ROWS), *REFUSED, "fixture"])
 TABLE: Final = (
-    Row("waiting", "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
-    Row("waiting", "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
-    Row("waiting", "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
-    Row("waiting", TOO_EARLY, SAME, ERROR, MACHINE.too_early),
-    Row("preparing", "prefill_done", "active", STARTED, MACHINE.started),
+    event_row("waiting", "opened", SAME, MACHINE.pass_on),
+    event_row("waiting", "session.start", "preparing", MACHINE.start),
+    event_row("waiting", "prepare_timer", CLOSED, MACHINE.not_started),
+    event_row("waiting", TOO_EARLY, SAME, MACHINE.too_early),
+    event_row("preparing", "prefill_done", "active", MACHINE.started),
     *CLIENT_ROWS,
-    Row(BEGUN, " ".join(REFUSED), SAME, ERROR, MACHINE.not_offered),
-    Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
-    Row("preparing", "fixture", SAME, ERROR, MACHINE.too_early),
-    Row("active", "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
-    Row("active stopping", "pace_timer", MAY_END, AWAKE, MACHINE.tick),
-    Row("active", "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
-    Row("active", "detected", SAME, "Interrupt Detect", MACHINE.speech_found),
-    Row("active", "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.restarted),
-    *(_passed_on(row) for row in duplex_rules.TABLE if PASSED_ON & {*row.events.split()}),
-    Row("stopping", "prefill_done", CLOSED, LAST, MACHINE.pass_on),
-    Row(f"waiting {BEGUN} stopping", "rejected", SAME, ERROR, MACHINE.reject),
-    Row(f"waiting {BEGUN} stopping", "engine_warning", SAME, "Send(info)", MACHINE.report),
+    event_row(BEGUN, REFUSED, SAME, MACHINE.not_offered),
+    event_row(BEGUN, "session.start", SAME, MACHINE.started_already),
+    event_row("preparing", "fixture", SAME, MACHINE.too_early),
+    event_row("active", "fixture", SAME, MACHINE.play),
+    event_row("active stopping", "pace_timer", MAY_END, MACHINE.tick),
+    event_row("active", "client_away", MAY_END, MACHINE.wait_for_client),
+    event_row("active", "detected", SAME, MACHINE.speech_found),
+    event_row("active", "prefill_done", MAY_END, MACHINE.restarted),
+    *(
+        event_row(row.phases.replace("paused", ""), event, row.targets, MACHINE.pass_on)
+        for row in duplex_rules.TABLE
+        for event in row.events.split()
+        if event in PASSED_ON
+    ),
+    event_row("stopping", "prefill_done", CLOSED, MACHINE.pass_on),
+    event_row(OPEN, "rejected", SAME, MACHINE.reject),
+    event_row(OPEN, "engine_warning", SAME, MACHINE.report),
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine."""
 

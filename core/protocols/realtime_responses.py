@@ -28,7 +28,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import SessionIds, SessionMachine
-from core.protocols.openai_events import SHOWN_SESSION_S, Json, RealtimeEvent
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
@@ -132,16 +132,16 @@ class ResponseMachine(SessionMachine):
 
     # Any: JSON.
     def _event(self, kind: str, **fields: Any) -> list[Effect]:
-        return self._send(RealtimeEvent(kind, fields))
+        return self._send(ServerEvent(kind, fields))
 
-    def _send(self, *sent: RealtimeEvent) -> list[Effect]:
+    def _send(self, *sent: ServerEvent) -> list[Effect]:
         effects: list[Effect] = []
         temperature = self._config.output.temperature
         for event in sent:
             spelled = openai_events.in_beta(event, temperature) if self._start.is_beta else event
             if spelled is not None:
                 fields = {"event_id": self._start.new_id("event"), **spelled.fields}
-                effects.append(Send(RealtimeEvent(spelled.type, fields)))
+                effects.append(Send(ServerEvent(spelled.type, fields)))
         return effects
 
     def _wrong(

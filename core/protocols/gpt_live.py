@@ -5,7 +5,7 @@ Its phases are those of the duplex machine. Pure: audio is passed as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final, get_args
 
@@ -53,7 +53,7 @@ class GptLiveMachine(UnitMachine):
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
-        super().__init__(ids, limits, count)
+        super().__init__(ids, limits, count, self._replacement)
         self.may_record = True
         self._buffer = InputAudioBuffer(is_detected=True)
         self._may_hold_from_s = 0.0
@@ -72,10 +72,6 @@ class GptLiveMachine(UnitMachine):
             self._last_event_s = event.at_s
         row = self.live_rows.get((self.phase, event.kind))
         return [] if row is None else row.action(self, event)
-
-    def tell(self, event: Event) -> list[Effect]:
-        """Handle an event of the duplex machine, and translate what it sends."""
-        return self._translated(super().tell(event))
 
     def start(self, event: Received[messages.SessionStart]) -> list[Effect]:
         settings = self._events.settings = event.message.session
@@ -117,7 +113,9 @@ class GptLiveMachine(UnitMachine):
 
     def append_audio(self, event: Received[messages.AudioReceived]) -> list[Effect]:
         samples = event.message.samples
-        self._buffer.append(bytes(len(samples)) if self._fixture else samples, event.at_s)
+        if self._fixture is not None:
+            samples = bytes(len(samples))
+        self._buffer.append(samples, event.at_s)
         return self._advance(event.at_s)
 
     def append_image(self, event: Received[messages.InputImageAppend]) -> list[Effect]:
@@ -182,7 +180,7 @@ class GptLiveMachine(UnitMachine):
     def tick(self, event: events.TimerFired) -> list[Effect]:
         at_s, sender = event.at_s, self._sender
         if sender.is_too_late(at_s):
-            return self._translated(self.fail(RateLimitedError(SLOW_READER)))
+            return self.translated(self.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = []
         for piece in sender.due(at_s):
             if piece.text:
@@ -280,16 +278,7 @@ class GptLiveMachine(UnitMachine):
 
     # --- what the duplex machine sends ---
 
-    def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
-        return [
-            sent
-            for effect in effects
-            for sent in (
-                self._translated_message(effect.message) if isinstance(effect, Send) else [effect]
-            )
-        ]
-
-    def _translated_message(self, message: ServerMessage) -> list[Effect]:
+    def _replacement(self, message: ServerMessage) -> list[Effect]:
         live, received_ms = self._events, self._buffer.received_ms
         match message:
             case duplex.Prepared():

@@ -7,12 +7,12 @@ restarts it with a prompt that contains the items as text.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import SPEAKER_OF, CountTokens, DuplexLimits
-from core.protocols.effects import Effect, Step
+from core.protocols.effects import Effect, Send, ServerMessage, Step
 from core.protocols.events import MS_PER_S, AudioReady, Event, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
@@ -113,13 +113,23 @@ class InputAudioBuffer:
                 del waiting[:-WAITING_MAX_BYTES]
 
 
+Translate = Callable[[ServerMessage], list[Effect]]
+"""Returns the effects that replace a message of the duplex machine to its client."""
+
+
 class UnitMachine(DuplexMachine):
-    """The duplex machine of a protocol that detects speech and writes the history itself."""
+    """The duplex machine of another protocol, which has its own messages.
+
+    That protocol detects speech, and writes the history.
+    """
 
     is_inner = True
 
-    def __init__(self, ids: SessionIds, limits: DuplexLimits, count: CountTokens) -> None:
+    def __init__(
+        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, translate: Translate
+    ) -> None:
         super().__init__(ids, limits, count)
+        self._translate = translate
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
@@ -130,10 +140,16 @@ class UnitMachine(DuplexMachine):
         return self.phase is Phase.ACTIVE
 
     def tell(self, event: Event) -> list[Effect]:
-        """Handle an event of the duplex machine."""
+        """Handle an event of the duplex machine; return the effects for the protocol's client."""
         effects = super().handle(event)
         self.seen.append((event, tuple(effects)))
-        return effects
+        return self.translated(effects)
+
+    def translated(self, effects: Sequence[Effect]) -> list[Effect]:
+        made: list[Effect] = []
+        for effect in effects:
+            made += self._translate(effect.message) if isinstance(effect, Send) else [effect]
+        return made
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
@@ -160,14 +176,16 @@ class UnitMachine(DuplexMachine):
 
 
 class RealtimeUnits(UnitMachine):
-    def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
+    def __init__(
+        self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens, translate: Translate
+    ) -> None:
         unbounded = DuplexLimits(
             idle_timeout_s=0.0,
             max_kv_tokens=limits.max_kv_tokens,
             kv_reserve_tokens=limits.kv_reserve_tokens,
             has_window=True,  # the session restarts before the context is full
         )
-        super().__init__(ids, unbounded, count)
+        super().__init__(ids, unbounded, count, translate)
         self.buffer = InputAudioBuffer(is_detected=False)
         self.has_begun = False
         self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)

@@ -252,13 +252,12 @@ class GptLiveMachine(UnitMachine):
         return [*effects, *self._detect_next()]
 
     def restarted(self, event: events.PrefillDone) -> list[Effect]:
-        appended, received_ms = self.rebase.going_in, self._buffer.received_ms
-        effects = self.pass_on(event)
+        received_ms = self._buffer.received_ms
         sent = [
             self._events.acknowledged(f"{words.purpose}.appended", words.event_id, received_ms)
-            for words in appended
+            for words in self.rebase.going_in
         ]
-        return [*sent, *effects]
+        return [*sent, *self.pass_on(event)]
 
     def pass_on(self, event: Event) -> list[Effect]:
         return [*self.tell(event), *self._advance(event.at_s)]

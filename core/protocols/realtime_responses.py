@@ -106,7 +106,7 @@ class ResponseMachine(SessionMachine):
 
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """Events and effects of the duplex machine inside, of the last event."""
+        """What the duplex machine inside handled during the last event, and its effects."""
         return self.units.seen
 
     @property

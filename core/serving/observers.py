@@ -37,7 +37,7 @@ class Observer(Protocol):
 
 @dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine."""
+    """Passes an observer the events that another protocol's machine handles as a duplex machine."""
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer

@@ -211,7 +211,7 @@ class SessionBuilder:
     # --- observers ---
 
     def _observers(self, machine: SessionMachine, owner: Owner) -> list[Observer]:
-        """Return the observers that measure; in GPT-Live they observe the duplex machine inside."""
+        """Return the observers that measure; in GPT-Live they observe it as a duplex machine."""
         metrics: Observer = MetricsObserver(
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )

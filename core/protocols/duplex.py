@@ -6,7 +6,7 @@ has ended.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from core import errors
 from core.endpointing import SpeechStarted
@@ -46,6 +46,7 @@ from core.protocols.machine import (
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import duplex as messages
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+from core.schemas.realtime_session import AudioFormat
 from core.schemas.worker import WorkerStatus
 
 
@@ -53,6 +54,8 @@ class DuplexMachine(LiveMachine):
     busy_status = WorkerStatus.DUPLEX_ACTIVE
     stopped = messages.Stopped
     timed_out = messages.Timeout
+    is_inner: ClassVar = False  # another protocol detects speech, and adds to the history
+    client_format: AudioFormat | None = None  # of a client of OpenAI's protocols
     _limits: DuplexLimits
 
     def __init__(
@@ -60,14 +63,10 @@ class DuplexMachine(LiveMachine):
         ids: SessionIds,
         limits: DuplexLimits | None = None,
         count_tokens: CountTokens = len,
-        *,
-        is_inner: bool = False,
     ) -> None:
-        """With `is_inner` the caller detects speech, and adds to the history what is said."""
         self._limits = limits or DuplexLimits()
         super().__init__(ids)
         self.rebase = Rebase(messages.Prepare(), count_tokens)
-        self._is_inner = is_inner
         self._input = UnitInput(self._limits)
         self._results = UnitResults()
         self._pace = AudioRateLimit()
@@ -126,7 +125,7 @@ class DuplexMachine(LiveMachine):
         first = self.rebase.first
         if problem := self._pace.take(event.message.audio, event.at_s, first.config.chunk_ms):
             return self.fail(problem)
-        is_detected = self._is_inner or (first.barge_in is None and not first.transcribe)
+        is_detected = self.is_inner or (first.barge_in is None and not first.transcribe)
         effects = self._input.add_chunk(event.message, event.at_s, is_detected=is_detected)
         effects += self._restart_idle_timer()
         effects += [*self._input.detect_next(), *self._begin_unit(event.at_s)]
@@ -226,7 +225,7 @@ class DuplexMachine(LiveMachine):
 
     def _result(self, event: events.StepDone, now_s: float) -> Effect:
         result = self._results.result(event, now_s)
-        if result.text and not self._is_inner:
+        if result.text and not self.is_inner:
             self.rebase.history.add(Speaker.ASSISTANT, result.text)
         return Send(result)
 
@@ -251,10 +250,11 @@ class DuplexMachine(LiveMachine):
         index, must_speak = self._results.begin(unit), self.must_speak
         if must_speak:
             self.rebase.wants_speech = False
+        frames = tuple(unit.frames)
         due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         return [
             *effects,
-            self._begin(Step(unit.chunk, tuple(unit.frames), index, due_s, must_speak)),
+            self._begin(Step(unit.chunk, frames, index, due_s, must_speak, self.client_format)),
         ]
 
     def _check(self, kv_tokens: int) -> list[Effect]:

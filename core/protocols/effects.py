@@ -11,7 +11,7 @@ from dataclasses import field
 
 from core.errors import CloseCode
 from core.protocols.events import Frozen, Segment, TimerName
-from core.protocols.openai_events import RealtimeEvent, ServerEvent
+from core.protocols.openai_events import ServerEvent
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import RequestType
@@ -222,8 +222,6 @@ QueueEffect = SocketEffect | PoolEffect | Forward | StartRelay
 def label(effect: Effect | QueueEffect) -> str:
     """Return the effect's name in the transition tables: `Send(result)`, `Step`, …."""
     match effect:
-        case Send(RealtimeEvent() as event):
-            return f"Send({event.family})"
         case Send(message):
             return f"Send({message.type})"
         case StartTimer(name) | StopTimer(name):

@@ -43,14 +43,7 @@ class ServerEvent:
         return json_text({"type": self.type, **self.fields})
 
 
-class RealtimeEvent(ServerEvent):
-    @property
-    def family(self) -> str:
-        """The type up to the first dot, as in transition tables."""
-        return self.type.partition(".")[0]
-
-
-def in_beta(event: RealtimeEvent, temperature: float | None) -> RealtimeEvent | None:
+def in_beta(event: ServerEvent, temperature: float | None) -> ServerEvent | None:
     """Return the beta spelling of an event; None if the beta lacks it.
 
     `temperature` is a setting that only sessions of the beta show; None is their default.
@@ -60,28 +53,28 @@ def in_beta(event: RealtimeEvent, temperature: float | None) -> RealtimeEvent | 
     fields = dict(event.fields)
     if "item" in fields:
         fields["item"] = _beta_item(fields["item"])
-    if event.family == "session":
+    if event.type.startswith("session."):
         fields["session"] = _beta_session(fields["session"], temperature)
     if "response" in fields:
         fields["response"] = _beta_response(fields["response"])
-    return RealtimeEvent(BETA_TYPES.get(event.type, event.type), fields)
+    return ServerEvent(BETA_TYPES.get(event.type, event.type), fields)
 
 
 def error(
     code: str, message: str, *, param: str | None = None, event_id: str | None = None
-) -> RealtimeEvent:
+) -> ServerEvent:
     fields = error_fields(code, message, param=param, event_id=event_id)
-    return RealtimeEvent("error", {"error": fields})
+    return ServerEvent("error", {"error": fields})
 
 
-def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeEvent:
+def item_event(kind: str, item: Json, previous_item_id: str | None) -> ServerEvent:
     fields = {"previous_item_id": previous_item_id, "item": item}
-    return RealtimeEvent(f"conversation.item.{kind}", fields)
+    return ServerEvent(f"conversation.item.{kind}", fields)
 
 
-def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:
+def output_item(kind: str, response_id: str, index: int, item: Json) -> ServerEvent:
     fields = {"response_id": response_id, "output_index": index, "item": item}
-    return RealtimeEvent(f"response.output_item.{kind}", fields)
+    return ServerEvent(f"response.output_item.{kind}", fields)
 
 
 def _beta_item(item: Json) -> Json:

@@ -9,7 +9,7 @@ from pybase64 import b64encode_as_string
 
 from core.protocols import openai_events as events
 from core.protocols.events import MS_PER_S
-from core.protocols.openai_events import Json, RealtimeEvent
+from core.protocols.openai_events import Json, ServerEvent
 from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, ItemStore
 from core.protocols.realtime_session import NewId, OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
@@ -95,11 +95,11 @@ class Response:
     def open_item_id(self) -> str | None:
         return None if self._open is None else self._open.item.id
 
-    def created(self) -> RealtimeEvent:
+    def created(self) -> ServerEvent:
         wire = self._wire("in_progress", None, None)
-        return RealtimeEvent("response.created", {"response": wire})
+        return ServerEvent("response.created", {"response": wire})
 
-    def add(self, text: str, audio: bytes) -> list[RealtimeEvent]:
+    def add(self, text: str, audio: bytes) -> list[ServerEvent]:
         """Append a piece of the reply, text before audio; `mark` ends it."""
         if self.failure is not None:
             return []
@@ -124,18 +124,18 @@ class Response:
         if self._open is not None and len(self._open.pcm) > (self._open.marks or NOTHING)[-1][1]:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
-    def finish(self, outcome: Outcome, stats: TokenStats) -> list[RealtimeEvent]:
+    def finish(self, outcome: Outcome, stats: TokenStats) -> list[ServerEvent]:
         parsed_last = self._parser.flush() if outcome.status in ("completed", "incomplete") else ()
         sent = [event for parsed in parsed_last for event in self._take(parsed)]
         outcome = self.failure or outcome
         is_whole = outcome.status == "completed"
         sent += self._close("completed" if is_whole else "incomplete")
         done = self._wire(outcome.status, outcome.details, self._usage(stats))
-        return [*sent, RealtimeEvent("response.done", {"response": done})]
+        return [*sent, ServerEvent("response.done", {"response": done})]
 
     def _take(
         self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
-    ) -> list[RealtimeEvent]:
+    ) -> list[ServerEvent]:
         match parsed:
             case Said(text):
                 sent = self._message()
@@ -159,13 +159,13 @@ class Response:
         self._open.text += text
         return text
 
-    def _message(self) -> list[RealtimeEvent]:
+    def _message(self) -> list[ServerEvent]:
         if self._open is not None:
             return []
         sent = self._begin(Item(self._new_id("item"), role="assistant"))
         return [*sent, self._event("content_part.added", part=self._part(""))]
 
-    def _begin(self, item: Item) -> list[RealtimeEvent]:
+    def _begin(self, item: Item) -> list[ServerEvent]:
         item = replace(item, status="in_progress", response_id=self.id)
         self._open = _Open(item, len(self._done))
         wire = item.wire()
@@ -175,7 +175,7 @@ class Response:
             sent.append(events.item_event("added", wire, previous))
         return sent
 
-    def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
+    def _close(self, status: ItemStatus) -> list[ServerEvent]:
         opened = self._open
         if opened is None:
             return []
@@ -213,12 +213,12 @@ class Response:
             return {"type": "audio", "transcript": text}
         return {"type": "text", "text": text}
 
-    def _event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
+    def _event(self, kind: str, **fields: str | Json) -> ServerEvent:
         assert self._open is not None
         item, index = self._open.item, self._open.index
         where = {"response_id": self.id, "item_id": item.id, "output_index": index}
         part = {"call_id": item.call_id} if item.kind == "function_call" else {"content_index": 0}
-        return RealtimeEvent(f"response.{kind}", {**where, **part, **fields})
+        return ServerEvent(f"response.{kind}", {**where, **part, **fields})
 
     def _wire(self, status: str, details: Json | None, usage: Json | None) -> Json:
         output = self.output

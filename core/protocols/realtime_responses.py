@@ -22,14 +22,14 @@ from core.protocols.effects import (
     Interrupt,
     Prefill,
     Send,
+    ServerMessage,
     StartTimer,
-    Step,
     StopTimer,
     Transcribe,
 )
 from core.protocols.events import MS_PER_S, Event, Received, TimerName
 from core.protocols.machine import SessionIds, SessionMachine
-from core.protocols.openai_events import SHOWN_SESSION_S, Json, RealtimeEvent
+from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, RealtimeLimits, item_of
 from core.protocols.realtime_response import Outcome, Response
@@ -42,7 +42,7 @@ from core.protocols.realtime_session import (
     request_of,
 )
 from core.protocols.tables import Phase
-from core.protocols.unit_session import RealtimeUnitSession
+from core.protocols.unit_machine import RealtimeUnits
 from core.schemas import duplex
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import socket_code
@@ -100,23 +100,32 @@ class ResponseMachine(SessionMachine):
         self._active: Response | None = None
         self._outside: list[Response] = []  # the first may be in generation
         self._making: Response | None = None  # by the turn engine; it may have ended already
-        self.units = RealtimeUnitSession(ids, self._limits, count_tokens)
+        self.units = RealtimeUnits(ids, self._limits, count_tokens, self._output)
         self._state = _State()
         self.unit_request: TurnRequest | None = None  # of the newest response by units
 
     @property
+    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
+        """What the duplex machine inside handled during the last event, and its effects."""
+        return self.units.seen
+
+    @property
     def is_working(self) -> bool:
-        return super().is_working or self.units.machine.is_working
+        return super().is_working or self.units.is_working
 
     def handle(self, event: Event) -> list[Effect]:
         self._state.now_s = event.at_s
         self.units.seen.clear()
-        return super().handle(event)
+        self.units.client_format = self._config.output.format
+        effects = super().handle(event)
+        if self.units.is_closed and not self.is_closed:
+            return self.fail(InternalError())
+        return effects
 
     def _is_expected(self, event: Event) -> bool:
         if super()._is_expected(event) or isinstance(event, UNIT_EVENTS):
             return True
-        return isinstance(event, events.TurnFailed) and isinstance(self.units.machine.work, Prefill)
+        return isinstance(event, events.TurnFailed) and isinstance(self.units.work, Prefill)
 
     # --- sending events ---
 
@@ -127,16 +136,16 @@ class ResponseMachine(SessionMachine):
 
     # Any: JSON.
     def _event(self, kind: str, **fields: Any) -> list[Effect]:
-        return self._send(RealtimeEvent(kind, fields))
+        return self._send(ServerEvent(kind, fields))
 
-    def _send(self, *sent: RealtimeEvent) -> list[Effect]:
+    def _send(self, *sent: ServerEvent) -> list[Effect]:
         effects: list[Effect] = []
         temperature = self._config.output.temperature
         for event in sent:
             spelled = openai_events.in_beta(event, temperature) if self._start.is_beta else event
             if spelled is not None:
                 fields = {"event_id": self._start.new_id("event"), **spelled.fields}
-                effects.append(Send(RealtimeEvent(spelled.type, fields)))
+                effects.append(Send(ServerEvent(spelled.type, fields)))
         return effects
 
     def _wrong(
@@ -215,7 +224,7 @@ class ResponseMachine(SessionMachine):
 
     def failed(self, event: events.TurnFailed) -> list[Effect]:
         """Fail the response; if the context was full, drop the oldest items and retry."""
-        if isinstance(self.units.machine.work, Prefill):
+        if isinstance(self.units.work, Prefill):
             return self._units_failed(event)
         making, self._making = self._making, None
         effects: list[Effect] = []
@@ -239,7 +248,7 @@ class ResponseMachine(SessionMachine):
 
     def _make_next(self) -> list[Effect]:
         """Begin the next reply, unless one is in generation or units run."""
-        is_busy = self.units.machine.work is not None or self._state.response is not None
+        is_busy = self.units.work is not None or self._state.response is not None
         if is_busy or self._making is not None or not self._responses:
             return []
         response = self._making = self._responses[0]
@@ -283,12 +292,11 @@ class ResponseMachine(SessionMachine):
     def unit_event(self, event: Event) -> list[Effect]:
         """Pass the event to the duplex machine, then begin what waited for it."""
         self._refresh()
-        effects = self._translated(self.units.handle(event))
-        return effects if self.is_closed else [*effects, *self._continue()]
+        return [*self.units.tell(event), *self._continue()]
 
     def fill(self, event: events.TimerFired) -> list[Effect]:
         """Fill gaps of the input with silence, so that units continue."""
-        self.units.input.fill(event.at_s)
+        self.units.buffer.fill(event.at_s)
         if self._state.response is not None and self.units.waits_for_audio:
             return self._fill_timer()  # nothing else can begin during a response by units
         return self._continue()
@@ -308,14 +316,13 @@ class ResponseMachine(SessionMachine):
 
     def _renew_units(self) -> None:
         count_tokens = self.units.rebase.history.count_tokens
-        self.units = RealtimeUnitSession(self._ids, self._limits, count_tokens)
+        self.units = RealtimeUnits(self._ids, self._limits, count_tokens, self._output)
 
     def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
         for part in parts:
             if part.picture is not None and self._state.is_live:
-                made = self.units.add_picture(part.picture, self._state.now_s)
-                effects += self._translated(made)
+                effects += self.units.add_picture(part.picture, self._state.now_s)
         return effects
 
     def _expect_response(self) -> list[Effect]:
@@ -338,7 +345,7 @@ class ResponseMachine(SessionMachine):
         """Switch engines if the settings require it and nothing is in progress."""
         is_live = self._config.engine(self._start.model) == "live"
         is_busy = self._active is not None or self._making is not None
-        if is_live == self._state.is_live or is_busy or self.units.machine.is_working:
+        if is_live == self._state.is_live or is_busy or self.units.is_working:
             return []
         self._state.is_live = is_live
         if is_live:
@@ -358,11 +365,11 @@ class ResponseMachine(SessionMachine):
             return effects
         self._refresh()
         if not self.units.has_begun:
-            effects += self._translated(self.units.begin(self._state.now_s))
+            effects += self.units.begin(self._state.now_s)
         rules = self._config.turn_detection
         may_speak = self._is_awaited or (rules is not None and rules.create_response)
-        unit_effects = self.units.advance(self._state.now_s, must_listen=not may_speak)
-        return [*effects, *self._translated(unit_effects), *self._fill_timer()]
+        effects += self.units.advance(self._state.now_s, must_listen=not may_speak)
+        return [*effects, *self._fill_timer()]
 
     @property
     def _is_awaited(self) -> bool:
@@ -371,28 +378,15 @@ class ResponseMachine(SessionMachine):
     def _fill_timer(self) -> list[Effect]:
         return [StartTimer(TimerName.PACE, FILL_S)] if self._is_awaited else []
 
-    def _translated(self, made: Sequence[Effect]) -> list[Effect]:
-        effects: list[Effect] = []
-        for effect in made:
-            match effect:
-                case Send(duplex.ResultPart() | duplex.Result() as unit):
-                    effects += self._output(unit)
-                case Step():
-                    effects.append(replace(effect, client_format=self._config.output.format))
-                case StartTimer(name) | StopTimer(name) if name is not TimerName.FRAME:
-                    pass  # the session has its own
-                case Send():
-                    pass
-                case _:
-                    effects.append(effect)
-        return [*effects, *self.fail(InternalError())] if self.units.machine.is_closed else effects
-
-    def _output(self, unit: duplex.ResultPart | duplex.Result) -> list[Effect]:
-        if not self.units.takes(unit) or self._is_elsewhere:
+    def _output(self, unit: ServerMessage) -> list[Effect]:
+        """Return the effects of a unit's output; other messages are for clients of duplex."""
+        if not isinstance(unit, duplex.ResultPart | duplex.Result) or not self.units.takes(unit):
+            return []
+        state = self._state
+        if not state.is_live or self._active is not state.response:  # the turn engine's
             return []
         if isinstance(unit, duplex.ResultPart):
             return self._speak("")
-        state = self._state
         if unit.is_listen:
             response = state.response
             if response is None or self.units.rebase.wants_speech:  # a later unit begins it
@@ -409,13 +403,12 @@ class ResponseMachine(SessionMachine):
             return [*effects, *self._end_response(response, Outcome(), stats)]
         if isinstance(limit, int) and state.tokens >= limit:
             outcome = Outcome("incomplete", "max_output_tokens")
-            return [*effects, *self._end_response(response, outcome, stats), *self._break_off()]
+            return [
+                *effects,
+                *self._end_response(response, outcome, stats),
+                *self.units.break_off(self._state.now_s),
+            ]
         return effects
-
-    @property
-    def _is_elsewhere(self) -> bool:
-        """Whether the turn engine generates the active response."""
-        return not self._state.is_live or self._active is not self._state.response
 
     def _speak(self, text: str) -> list[Effect]:
         """Add to the response by units; if there is none, open one after the user's item."""
@@ -439,9 +432,6 @@ class ResponseMachine(SessionMachine):
         state.tokens = 0
         return effects
 
-    def _break_off(self) -> list[Effect]:
-        return self._translated(self.units.break_off(self._state.now_s))
-
     # --- responses of either engine ---
 
     def _respond(self, patch: ResponsePatch = AS_CONFIGURED) -> list[Effect]:
@@ -450,7 +440,7 @@ class ResponseMachine(SessionMachine):
             self.units.rebase.wants_speech = True
             return [*self._begin_live(patch), *self._continue()]
         # Before there is a reply to cancel.
-        quiet = self._break_off() if self.units.machine.is_speaking else []
+        quiet = self.units.break_off(self._state.now_s) if self.units.is_speaking else []
         return [
             *quiet,
             *self._expect_no_response(),
@@ -483,7 +473,7 @@ class ResponseMachine(SessionMachine):
         stats = self._stats() if is_by_units else None
         effects = self._end_response(response, Outcome("cancelled", reason), stats)
         if is_by_units:
-            return [*effects, *self._break_off()]
+            return [*effects, *self.units.break_off(self._state.now_s)]
         return [*effects, Interrupt()] if self._making is response else effects
 
     def _end_response(

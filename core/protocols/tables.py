@@ -43,9 +43,17 @@ class Row:
     phases: str  # phases it applies to
     events: str  # the events' kinds
     targets: str  # phases it may lead to; `SAME` stands for staying
-    effects: str  # all possible effects, named by `effects.label`
+    effects: str | None  # all possible effects, named by `effects.label`; None if not listed
     # Any: the row decides the classes of machine, event and effects, which no type can say.
     action: Callable[[Any, Any], list[Any]]  # of machine and event; returns the effects
+
+
+# Any: as above.
+def event_row(
+    phases: str, events: str, targets: str, action: Callable[[Any, Any], list[Any]]
+) -> Row:
+    """Return a row of one of OpenAI's protocols, whose own page says what follows an event."""
+    return Row(phases, events, targets, None, action)
 
 
 Table = Sequence[Row]

@@ -17,7 +17,6 @@ import structlog
 from core.engine import WorkCancelledError
 from core.errors import CloseCode, GenerationFailedError, InternalError, OmniError, describe_error
 from core.protocols import effects, events
-from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.machine import SessionMachine
 from core.schemas.chat import ChatSocketRequest
 from core.schemas.queue import ErrorMessage, WarningMessage
@@ -36,8 +35,6 @@ CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the sessi
 
 
 SESSION_LOG: Final = "session"
-
-Machine = SessionMachine | GptLiveMachine
 
 
 class Timers:
@@ -74,7 +71,7 @@ class Connection:
     """Serves one accepted socket with one machine and one handler."""
 
     wire: Wire
-    machine: Machine
+    machine: SessionMachine
     handler: SessionHandler[Any]
     observers: Sequence[Observer] = ()
     log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)

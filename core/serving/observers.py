@@ -37,7 +37,7 @@ class Observer(Protocol):
 
 @dataclass
 class InnerObserver:
-    """Passes an observer the events of the duplex machine inside another protocol's machine."""
+    """Passes an observer the events that another protocol's machine handles as a duplex machine."""
 
     machine: GptLiveMachine | RealtimeMachine
     observer: Observer
@@ -48,7 +48,7 @@ class InnerObserver:
     def observe(self, event: events.Event, made: Sequence[effects.Effect], /) -> None:
         if isinstance(event, self.outer):
             self.observer.observe(event, made)
-        for seen, seen_made in self.machine.units.seen:
+        for seen, seen_made in self.machine.seen:
             if isinstance(seen, self.inner) and self.is_on():
                 self.observer.observe(seen, seen_made)
 

@@ -19,7 +19,7 @@ from core.audio import FloatArray, StreamResampler, resample, to_pcm
 from core.errors import AudioError
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
-from core.protocols.paced_session import LiveEvents, LiveNames
+from core.protocols.paced_output import LiveEvents, LiveNames
 from core.protocols.realtime_items import AudioClip
 from core.schemas import gpt_live
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ

@@ -13,7 +13,7 @@ from core.audio import encode_wav
 from core.errors import ErrorCode
 from core.protocols import effects, events
 from core.protocols.events import MS_PER_S
-from core.protocols.openai_events import Json, RealtimeEvent
+from core.protocols.openai_events import Json, ServerEvent
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import AudioClip
 from core.protocols.realtime_session import TurnRequest
@@ -254,13 +254,13 @@ class RealtimeRecording(TurnRecording):
         match effect:
             case effects.Generate(TurnRequest(is_outside=False) as request):
                 self._begin_turn(request)
-            case effects.Send(RealtimeEvent(type="response.created")):
+            case effects.Send(ServerEvent(type="response.created")):
                 newest = self.machine.unit_request
                 if newest is not None and newest is not self._by_units:
                     self._by_units = newest
                     self._begin_turn(newest)
                     self._record_piece()
-            case effects.Send(RealtimeEvent(type="response.done", fields={"response": done})):
+            case effects.Send(ServerEvent(type="response.done", fields={"response": done})):
                 if self._request is not None and self._request is self._by_units:
                     self._end_unit_turn(done)
 

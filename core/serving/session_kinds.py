@@ -19,7 +19,7 @@ from core.protocols.effects import ServerMessage
 from core.protocols.events import MS_PER_S
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexLimits, HalfDuplexMachine
-from core.protocols.machine import SessionIds
+from core.protocols.machine import SessionIds, SessionMachine
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_items import RealtimeLimits
 from core.protocols.streaming import ChatLimits, ChatMachine, StreamingLimits, StreamingMachine
@@ -30,7 +30,7 @@ from core.schemas.openai_errors import error_event, socket_code
 from core.schemas.queue import ErrorMessage, SocketKind, WarningMessage
 from core.schemas.realtime import parse_event
 from core.serving.capacity import MetricsObserver
-from core.serving.connection import SESSION_LOG, Connection, Machine
+from core.serving.connection import SESSION_LOG, Connection
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.observers import InnerObserver, Observer, TraceObserver
 from core.serving.openai_clients import GptLiveCodec, live_names
@@ -149,7 +149,7 @@ class SessionBuilder:
 
     def _machine_and_handler(
         self, kind: SocketKind, names: SessionIds, owner: Owner
-    ) -> tuple[Machine, SessionHandler[Any]]:
+    ) -> tuple[SessionMachine, SessionHandler[Any]]:
         runtime, settings = self.runtime, self.settings
         count, transcribes = runtime.backend.count_tokens, runtime.transcriber is not None
         by_units = duplex_limits(settings.duplex, runtime.backend.context_tokens)
@@ -179,8 +179,8 @@ class SessionBuilder:
 
     # --- observers ---
 
-    def _observers(self, machine: Machine, owner: Owner) -> list[Observer]:
-        """Return the observers that measure; in GPT-Live they observe the duplex machine inside."""
+    def _observers(self, machine: SessionMachine, owner: Owner) -> list[Observer]:
+        """Return the observers that measure; in GPT-Live they observe it as a duplex machine."""
         metrics: Observer = MetricsObserver(
             self.metrics, self.runtime.slots.measured, owner.kind.value, owner.session_id
         )
@@ -200,7 +200,7 @@ class SessionBuilder:
             trace = InnerObserver(machine, trace)
         return [metrics, trace]
 
-    def _recording(self, machine: Machine, recording: OpenRecording) -> Observer:
+    def _recording(self, machine: SessionMachine, recording: OpenRecording) -> Observer:
         assert self.recordings is not None
         turns = partial(self.recordings.open, TurnBasedSessionRecorder, recording)
         units = partial(self.recordings.open, DuplexSessionRecorder, recording)

@@ -25,7 +25,7 @@ from core.protocols.events import (
 )
 from core.protocols.gpt_live import TABLE, GptLiveMachine
 from core.protocols.machine import SessionIds
-from core.protocols.paced_session import LiveNames
+from core.protocols.paced_output import LiveNames
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
 from core.serving.fake_backend import tone

@@ -44,7 +44,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import SessionIds
-from core.protocols.openai_events import RealtimeEvent
+from core.protocols.openai_events import ServerEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_items import RealtimeLimits
@@ -233,7 +233,7 @@ class RealtimeScene:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Send(RealtimeEvent() as event):
+            case Send(ServerEvent() as event):
                 assert self.closed is None
                 told = json.loads(event.to_json())
                 self.told.append(told)

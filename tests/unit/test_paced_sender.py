@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocols.paced_session import (
+from core.protocols.paced_output import (
     LATE_MAX_S,
     LONGEST_S,
     PIECE_MS,

@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from core.errors import AudioError
-from core.protocols.events import TimerName, TurnFailed
+from core.errors import AudioError, RateLimitedError
+from core.protocols.events import Prefetched, TimerName, TurnFailed
 from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS
 from tests.fakes.realtime_scene import Raw, RealtimeScene
@@ -349,3 +349,10 @@ def test_cancelling_again_and_again_ends_no_session(live: RealtimeScene) -> None
     live.say("response.create")
     live.settle()
     assert live.types()[-1] == "response.done"
+
+
+def test_an_engine_that_ends_by_itself_ends_the_session_once(live: RealtimeScene) -> None:
+    live.machine.units.fail(RateLimitedError())
+    (told,) = live.tell(Prefetched())
+    assert (told["type"], told["error"]["type"]) == ("error", "server_error")
+    assert live.closed is not None and live.releases == 1

@@ -205,8 +205,9 @@ def _json(value: Any) -> str:
 def event_rows(rows: Table) -> Iterator[Sequence[str]]:
     for row in rows:
         targets = "" if row.targets == SAME else ", ".join(row.targets.split())
+        effects = () if row.effects is None else (codes(row.effects.split()),)
         for event in row.events.split():
-            yield f"`{event}`", ", ".join(row.phases.split()), targets, codes(row.effects.split())
+            yield f"`{event}`", ", ".join(row.phases.split()), targets, *effects
 
 
 # Any: a dataclass.

@@ -1,4 +1,4 @@
-"""The duplex machine and its input audio, for OpenAI's protocols. Pure.
+"""The duplex machine inside OpenAI's protocols, and its input audio. Pure.
 
 The cache of the duplex engine grows by units alone; any other change of a Realtime conversation
 restarts it with a prompt that contains the items as text.
@@ -7,12 +7,12 @@ restarts it with a prompt that contains the items as text.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import SPEAKER_OF, CountTokens, DuplexLimits
-from core.protocols.effects import Effect, Step
+from core.protocols.effects import Effect, Send, ServerMessage, Step
 from core.protocols.events import MS_PER_S, AudioReady, Event, Received, StepDone
 from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item, RealtimeLimits
@@ -42,6 +42,7 @@ class InputAudioBuffer:
     def __init__(self, *, is_detected: bool) -> None:
         """With `is_detected`, buffer audio for voice activity detection too: `take_undetected`."""
         self.is_muted = False
+        self.is_detecting = False  # a `Detect` is running
         self._unit = bytearray()  # the incomplete unit
         self._undetected = bytearray()
         self._waiting = (self._unit, self._undetected) if is_detected else (self._unit,)
@@ -92,12 +93,16 @@ class InputAudioBuffer:
         self._unit.extend(bytes(-len(self._unit) % UNIT_BYTES or UNIT_BYTES * (not self._unit)))
 
     def take_undetected(self) -> bytes | None:
-        """Remove and return undetected audio, at most a unit, once it completes a window."""
-        if len(self._undetected) < self._missing_bytes:
+        """Remove and return undetected audio, at most a unit, once it completes a window.
+
+        Nothing while the last piece is in detection.
+        """
+        if self.is_detecting or len(self._undetected) < self._missing_bytes:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
         del self._undetected[: len(piece)]
         self._missing_bytes = WINDOW_BYTES - (len(piece) - self._missing_bytes) % WINDOW_BYTES
+        self.is_detecting = True
         return piece
 
     def _take(self, samples: bytes) -> None:
@@ -108,14 +113,23 @@ class InputAudioBuffer:
                 del waiting[:-WAITING_MAX_BYTES]
 
 
-class UnitSession:
+Translate = Callable[[ServerMessage], list[Effect]]
+"""Returns the effects that replace a message of the duplex machine to its client."""
+
+
+class UnitMachine(DuplexMachine):
+    """The duplex machine of another protocol, which has its own messages.
+
+    That protocol detects speech, and writes the history.
+    """
+
+    is_inner = True
+
     def __init__(
-        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
+        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, translate: Translate
     ) -> None:
-        self.limits = limits
-        self.machine = DuplexMachine(ids, limits, count, is_inner=True)
-        self.rebase = self.machine.rebase
-        self.input = InputAudioBuffer(is_detected=detects)
+        super().__init__(ids, limits, count)
+        self._translate = translate
         # Events and effects of the duplex machine since this was last cleared.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # share of the context in use
@@ -123,25 +137,32 @@ class UnitSession:
 
     @property
     def is_active(self) -> bool:
-        return self.machine.phase is Phase.ACTIVE
+        return self.phase is Phase.ACTIVE
 
-    def handle(self, event: Event) -> list[Effect]:
-        effects = self.machine.handle(event)
+    def tell(self, event: Event) -> list[Effect]:
+        """Handle an event of the duplex machine; return the effects for the protocol's client."""
+        effects = super().handle(event)
         self.seen.append((event, tuple(effects)))
-        return effects
+        return self.translated(effects)
+
+    def translated(self, effects: Sequence[Effect]) -> list[Effect]:
+        made: list[Effect] = []
+        for effect in effects:
+            made += self._translate(effect.message) if isinstance(effect, Send) else [effect]
+        return made
 
     def break_off(self, at_s: float) -> list[Effect]:
         """Discard the output of the current unit, and make the next one listen."""
-        self._drops_unit = isinstance(self.machine.work, Step)
+        self._drops_unit = isinstance(self.work, Step)
         self.rebase.wants_speech = False
-        return self.handle(Received(Interrupt(), at_s=at_s))
+        return self.tell(Received(Interrupt(), at_s=at_s))
 
     def takes(self, unit: duplex.ResultPart | duplex.Result) -> bool:
         """Return whether the unit's output is used; a result ends the unit."""
         is_used = not self._drops_unit
         if isinstance(unit, duplex.Result):
             self._drops_unit = False
-            limits, length = self.limits, unit.kv_cache_length
+            limits, length = self._limits, unit.kv_cache_length
             self.kv_share = min(1.0, length / limits.max_kv_tokens)
             self.rebase.is_stale |= limits.max_kv_tokens - length <= limits.kv_reserve_tokens
         return is_used
@@ -154,15 +175,18 @@ class UnitSession:
         return event.client_audio
 
 
-class RealtimeUnitSession(UnitSession):
-    def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
+class RealtimeUnits(UnitMachine):
+    def __init__(
+        self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens, translate: Translate
+    ) -> None:
         unbounded = DuplexLimits(
             idle_timeout_s=0.0,
             max_kv_tokens=limits.max_kv_tokens,
             kv_reserve_tokens=limits.kv_reserve_tokens,
             has_window=True,  # the session restarts before the context is full
         )
-        super().__init__(ids, unbounded, count, detects=False)
+        super().__init__(ids, unbounded, count, translate)
+        self.buffer = InputAudioBuffer(is_detected=False)
         self.has_begun = False
         self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)
         self._pads = PADS_MAX
@@ -172,12 +196,12 @@ class RealtimeUnitSession(UnitSession):
     def waits_for_audio(self) -> bool:
         """Whether nothing can begin before more input audio arrives."""
         is_asked = self.rebase.is_stale or self.rebase.wants_speech
-        return self.has_begun and not is_asked and not self.input.has_unit
+        return self.has_begun and not is_asked and not self.buffer.has_unit
 
     def begin(self, at_s: float) -> list[Effect]:
         self.has_begun = True
-        self.input.begin(at_s)
-        effects = self.handle(Received(self.rebase.first, at_s=at_s))
+        self.buffer.begin(at_s)
+        effects = self.tell(Received(self.rebase.first, at_s=at_s))
         while self._pictures:
             effects += self.add_picture(self._pictures.popleft(), at_s)
         return effects
@@ -187,7 +211,7 @@ class RealtimeUnitSession(UnitSession):
         if not self.has_begun:
             self._pictures.append(picture)
             return []
-        return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
+        return self.tell(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
     def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
         self.rebase.first = first
@@ -198,9 +222,9 @@ class RealtimeUnitSession(UnitSession):
 
     def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
         """Restart if due, else begin the next unit if its audio is complete."""
-        if not self.is_active or self.machine.work is not None:
+        if not self.is_active or self.work is not None:
             return []
-        if effects := self.machine.begin_anew():
+        if effects := self.begin_anew():
             return effects
         if self.rebase.wants_speech:
             # Limited, as units may not run faster than the duplex machine allows.
@@ -208,12 +232,12 @@ class RealtimeUnitSession(UnitSession):
             self._padded_s = at_s
             if self._pads >= 1:
                 self._pads -= 1
-                self.input.fill_unit()
-        unit = self.input.take_unit()
+                self.buffer.fill_unit()
+        unit = self.buffer.take_unit()
         if unit is None:
             return []
         chunk = duplex.AudioChunk(audio=unit, force_listen=must_listen)
-        return self.handle(Received(chunk, at_s=at_s))
+        return self.tell(Received(chunk, at_s=at_s))
 
 
 def _line(item: Item) -> str:

@@ -1,4 +1,4 @@
-"""GPT-Live's session over the duplex machine, its output paced by the clock, and its events. Pure.
+"""Output of a GPT-Live session: audio paced by the clock, and server events. Pure.
 
 Time is passed as an argument. Text is sent with the audio that speaks it, and silence where there
 is no audio. Bounded: audio more than `LONGEST_S` ahead is dropped, the newest first.
@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
 from pybase64 import b64encode_as_string
 
-from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.duplex_units import SPEAKER_OF, CountTokens, DuplexLimits, Speaker
-from core.protocols.effects import Detect, Effect, Prefill, Send
-from core.protocols.events import MS_PER_S, Detected, Received
-from core.protocols.machine import SessionIds
+from core.protocols.effects import Send
+from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import SHOWN_SESSION_S, Json, ServerEvent
-from core.protocols.unit_session import UnitSession
-from core.schemas import duplex
-from core.schemas.gpt_live import Fixture, SessionChanges, SessionSettings
+from core.schemas.gpt_live import SessionChanges, SessionSettings
 from core.schemas.openai_errors import error_fields, socket_code
 from core.schemas.queue import ErrorMessage, UserTranscript
 from core.schemas.realtime_session import AudioFormat
@@ -37,11 +32,6 @@ WORD: Final = re.compile(
 )
 EARLY_S: Final = 1e-3  # tolerance of timers
 
-START_S: Final = 30.0  # ours: for the client's first event
-STOP_S: Final = 1.0  # ours: for the current unit to end
-# Ours: after a burst that was not speech, so that a recurring echo does not chop the model up.
-HOLD_AGAIN_S: Final = 2.0
-
 
 class Piece(NamedTuple):
     samples: bytes  # in the client's format: `PIECE_MS` of audio, or `SILENCE_MS` of silence
@@ -54,7 +44,6 @@ class PacedSender:
     """Output audio and text that were not sent yet, in the client's format."""
 
     def __init__(self, audio_format: AudioFormat) -> None:
-        self.format = audio_format
         self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
         self._silence = audio_format.silence(SILENCE_MS)
         self.due_s = inf  # when the next piece is sent; setting it restarts the clock
@@ -128,122 +117,6 @@ class PacedSender:
                 text += word
                 end_ms = max(end_ms, self._sent_ms + (end - played) // self._bytes_per_ms)
         return Piece(samples, text, start_ms, end_ms)
-
-
-class PacedSession(UnitSession):
-    def __init__(self, ids: SessionIds, limits: DuplexLimits, count: CountTokens) -> None:
-        limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
-        super().__init__(ids, limits, count, detects=True)
-        self.fixture: Fixture | None = None  # a recording that replaces the model's audio
-        self._is_detecting = False  # a `Detect` is running
-        self.is_paused = False
-        self._may_hold_from_s = 0.0
-        self.sender = PacedSender(AudioFormat())
-
-    def prepare(self, settings: SessionSettings, at_s: float, *, transcribes: bool) -> list[Effect]:
-        self.sender = PacedSender(settings.audio.format)
-        for item in settings.input or ():
-            self.rebase.history.add(SPEAKER_OF[item.role], f" {item.content[0].text}")
-        self.input.begin(at_s)
-        first = duplex.Prepare(
-            prefix_system_prompt=settings.instructions or "",
-            ref_audio_base64=settings.audio.output.voice_sample,
-            early_audio=True,
-            transcribe=transcribes,
-            barge_in=duplex.BargeInConfig(),
-        )
-        return self.handle(Received(first, at_s=at_s))
-
-    def begin(self, at_s: float) -> None:
-        self.input.begin(at_s)
-        self.sender.due_s = at_s
-
-    def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
-        if self.fixture is not None:
-            samples = bytes(len(samples))
-        self.input.append(samples, at_s)
-        return self.advance(at_s)
-
-    def due(self, at_s: float) -> list[Piece]:
-        pieces = self.sender.due(at_s)
-        for piece in pieces:
-            if piece.text:
-                self.rebase.history.add(Speaker.ASSISTANT, piece.text)
-        return pieces
-
-    def advance(self, at_s: float) -> list[Effect]:
-        """Fill gaps of the input with silence; begin a restart, or else the complete units."""
-        if not self.is_active or self.is_paused:
-            return []
-        self.input.fill(at_s)
-        effects = self._detect_next()
-        if isinstance(self.machine.work, Prefill):
-            return effects
-        if anew := self.machine.begin_anew():
-            return [*effects, *anew]
-        if self.machine.must_speak:
-            self.input.fill_unit()
-        while (unit := self.input.take_unit()) is not None:
-            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
-        return effects
-
-    def detected(self, event: Detected) -> list[Effect]:
-        """Hold the model's audio on suspected speech, and interrupt it on confirmed speech.
-
-        A false alarm delays the audio without losing any.
-        """
-        self._is_detecting = False
-        effects: list[Effect] = []
-        for speech_event in event.speech_events:
-            may_yield = self.sender.is_audible or self.machine.is_speaking
-            may_yield = may_yield and self.fixture is None
-            match speech_event:
-                case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
-                    self.sender.is_held = True
-                case SpeechDiscarded() if self.sender.is_held:
-                    self._may_hold_from_s = event.at_s + HOLD_AGAIN_S
-                    self.sender.is_held = False
-                case SpeechStarted(start_samples):
-                    self.sender.is_held = False
-                    self.rebase.history.add_speech(start_samples)
-                    effects += self.break_off(event.at_s) if may_yield else []
-        return [*effects, *self._detect_next()]
-
-    def break_off(self, at_s: float) -> list[Effect]:
-        """Fall silent: drop unsent audio, and make the next unit listen."""
-        self.sender.drop()
-        return super().break_off(at_s)
-
-    def put(self, unit: duplex.ResultPart | duplex.Result) -> None:
-        """Add the output of the current unit, which the last event carries, unless discarded."""
-        if not self.takes(unit) or self.fixture is not None:
-            return
-        self.sender.put(self.client_audio)
-        if isinstance(unit, duplex.Result):
-            self.sender.end_unit(unit.text)
-
-    def play(self, fixture: Fixture, at_s: float) -> list[Effect]:
-        """Play a recording instead of the model's audio; the input is muted meanwhile."""
-        effects = self.break_off(at_s)
-        self.fixture = fixture
-        self.sender.put(fixture.samples)
-        self.sender.end_unit("")
-        return effects
-
-    def take_played(self) -> Fixture | None:
-        """Return the recording once it was played; the model is audible again."""
-        if self.fixture is None or self.sender.is_audible:
-            return None
-        fixture, self.fixture = self.fixture, None
-        return fixture
-
-    def _detect_next(self) -> list[Effect]:
-        """Pass new input to voice activity detection, one piece at a time."""
-        if not self.is_active or self._is_detecting:
-            return []
-        piece = self.input.take_undetected()
-        self._is_detecting = piece is not None
-        return [] if piece is None else [Detect(piece)]
 
 
 # --- server events ---

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from benchmarks.inputs import Inputs
 from benchmarks.machine import synchronise, tensor_bytes
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly, read_headers
 from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint
 from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
+from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
@@ -127,6 +128,22 @@ def random_weights(
     module.load_state_dict(tensors, strict=True, assign=True)
     module.requires_grad_(False).eval()
     return sum(math.prod(shape) for shape in shapes.values())
+
+
+def random_llm(
+    shape: DecoderConfig,
+    vocabulary: int,
+    *,
+    device: torch.device,
+    weights: Weights = Weights.BF16,
+) -> CausalLM:
+    """Return a language model with random bfloat16 weights, reproducible in every setting."""
+    with torch.device("meta"):
+        whole = nn.ModuleDict({"llm": CausalLM(shape, vocabulary)})  # names decide on the scheme
+    random_weights(whole, device=device, weights=weights, seed=0)
+    llm = whole["llm"]
+    assert isinstance(llm, CausalLM)
+    return llm
 
 
 class _AnySpeaker(SpeakerEncoder):

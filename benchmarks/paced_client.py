@@ -177,7 +177,7 @@ async def prepared(
                     assigned = await until(socket, "queue_done")
             except TimeoutError:
                 raise ProtocolError(f"no place in {patience_s:g} s") from None
-            session.worker_id = assigned["worker_id"] or ""
+            session.worker_id = assigned.get("worker_id") or ""
         session.waited_s = time.monotonic() - begin_s
         async with asyncio.timeout(PREPARE_LIMIT_S):
             prepare = {"type": "prepare", "prefix_system_prompt": "You are a fun assistant."}

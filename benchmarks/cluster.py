@@ -4,105 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import secrets
 import signal
 import tempfile
 import time
-from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import numpy as np
 import typer
 
 from benchmarks.cluster_machines import Machine, Machines, machines
 from benchmarks.launched import ASK_S, wait_until
+from benchmarks.paced_client import INPUT_RATE_HZ, Script, Session, audio_chunk
 from benchmarks.summary import Spread
-from minicpmo_live.client import AsyncClient
-from minicpmo_live.errors import LiveError
-from minicpmo_live.events import QueueDone, Result, WarningMessage
-from minicpmo_live.sessions import AsyncDuplex
-from minicpmo_live.sound import INPUT_RATE_HZ
 
 PORT = 28_106
 SLOTS = 8  # of each worker
-UNIT_S = 1.0
 LIMIT_S = 120.0
 REQUEST_LIMIT_S = 5.0
 LOAD_S = 20.0
 MACHINE_COUNTS = (1, 2, 8)
 HEAD_DOWN_S = 10.0
+ID_BYTES = 8  # of a session's name
+SILENCE = Script([audio_chunk(np.zeros(INPUT_RATE_HZ))], patience_s=math.inf, is_endless=True)
 
 
-@dataclass
-class LoadSession:
-    """A duplex session that sends one unit of silence per second."""
-
-    seat: str = ""  # seat that serves it
-    latencies_s: list[float] = field(default_factory=list)  # from sending a unit to its result
-    dropped: int = 0  # units that were lost on the way, or that the server gave up
-    has_ended: bool = False  # it ended by itself
-    left_s: float | None = None  # when it ended
-    _unanswered_s: deque[float] = field(default_factory=deque)  # when each was sent
-
-    @property
-    def units(self) -> int:
-        """Number of units that were answered or lost, or are overdue."""
-        return len(self.latencies_s) + self.dropped + self._overdue
-
-    @property
-    def late(self) -> int:
-        """Number of units without a result before the next unit was due."""
-        late = sum(latency_s > UNIT_S for latency_s in self.latencies_s)
-        return late + self.dropped + self._overdue
-
-    @property
-    def _overdue(self) -> int:
-        now_s = time.monotonic() if self.left_s is None else self.left_s
-        return sum(now_s - sent_s > UNIT_S for sent_s in self._unanswered_s)
-
-    async def run(self, url: str) -> None:
-        """Run until cancelled, or until the server ends the session."""
-        with suppress(LiveError):
-            async with AsyncClient(url).duplex() as session:
-                sending = asyncio.create_task(self._send(session))
-                try:
-                    async for event in session:
-                        self.take(event, time.monotonic())
-                finally:
-                    self.left_s = time.monotonic()
-                    sending.cancel()
-                    await asyncio.gather(sending, return_exceptions=True)
-        self.has_ended = True
-
-    def note_sent(self, at_s: float) -> None:
-        self._unanswered_s.append(at_s)
-
-    def take(self, event: object, at_s: float) -> None:
-        """Take an event that arrived at `at_s`; results come in the order of the units."""
-        if isinstance(event, QueueDone):
-            self.seat = event.worker_id or ""
-        elif isinstance(event, Result):
-            self.latencies_s.append(at_s - self._unanswered_s.popleft())
-        elif isinstance(event, WarningMessage) and event.code == "late_chunk":
-            self._unanswered_s.popleft()  # seconds after the oldest one was sent
-            self.dropped += 1
-
-    async def _send(self, session: AsyncDuplex) -> None:
-        silence = array("f", bytes(4 * INPUT_RATE_HZ))
-        await session.send_audio(silence[:0])  # waits for a worker
-        while True:
-            self.note_sent(time.monotonic())
-            if not await session.send_audio(silence):  # no connection
-                self._unanswered_s.pop()
-                self.dropped += 1
-            await asyncio.sleep(UNIT_S)
+async def talk(session: Session, url: str) -> None:
+    """Send a unit of silence per second to a gateway until cancelled, or the session ends."""
+    socket_url = f"{url.replace('http', 'ws', 1)}/ws/duplex/adx_{secrets.token_hex(ID_BYTES)}"
+    await session.run(socket_url, SILENCE)
 
 
 class Cluster:
@@ -180,9 +118,9 @@ class Cluster:
         return wait_until("the seat serves again", is_renewed, LIMIT_S, ASK_S)
 
 
-async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
-    sessions = [LoadSession() for _ in range(count)]
-    tasks = [asyncio.create_task(session.run(url)) for session in sessions]
+async def run_load(url: str, count: int, seconds: float) -> list[Session]:
+    sessions = [Session() for _ in range(count)]
+    tasks = [asyncio.create_task(talk(session, url)) for session in sessions]
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
@@ -190,13 +128,14 @@ async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
     return sessions
 
 
-def summary(sessions: list[LoadSession]) -> str:
+def summary(sessions: list[Session]) -> str:
     latencies_ms = [1000 * s for session in sessions for s in session.latencies_s]
     served = sum(bool(session.latencies_s) for session in sessions)
     if not latencies_ms:
         return f"{served} concurrent sessions"
     spread = Spread.of(latencies_ms)
-    late, units = sum(one.late for one in sessions), sum(one.units for one in sessions)
+    late = sum(one.late for one in sessions)
+    units = sum(one.settled + one.overdue for one in sessions)
     return (
         f"{served} concurrent sessions, p50 {spread.p50:.0f} ms, p99 {spread.p99:.0f} ms, "
         f"{late} of {units} units late"
@@ -249,11 +188,11 @@ def report_failure(cluster: Cluster, what: str, fail: Callable[[], None]) -> Non
         recovery_s = cluster.recovery_s(fail)
         after = cluster.ports()
         is_lost = {name: after.get(name) != port for name, port in before.items()}
-        lost = [session for session in sessions if is_lost[session.seat]]
-        wait_until("its sessions have ended", lambda: all(one.left_s for one in lost), LIMIT_S)
-    others = [session for session in sessions if not is_lost[session.seat]]
-    ended = sum(session.has_ended for session in others)
-    ended_s = max(one.left_s - begin_s for one in lost if one.left_s is not None)
+        lost = [session for session in sessions if is_lost[session.worker_id]]
+        wait_until("its sessions have ended", lambda: all(one.ended_s for one in lost), LIMIT_S)
+    others = [session for session in sessions if not is_lost[session.worker_id]]
+    ended = sum(bool(session.problem) for session in others)
+    ended_s = max(one.ended_s - begin_s for one in lost if one.ended_s is not None)
     print(f"{what} serves again after {recovery_s:.1f} s")
     print(f"its {len(lost)} sessions had ended after {ended_s:.1f} s")
     print(f"on the other machine: {summary(others)}, {ended} sessions ended")
@@ -274,20 +213,20 @@ def measure_head_failure(made: Machines) -> None:
         made.add(gpus=1)
         cluster.scale(2)
         after = cluster.seat_processes().keys()
-    ended = sum(session.has_ended for session in sessions)
+    ended = sum(bool(session.problem) for session in sessions)
     print(f"head down for {HEAD_DOWN_S:.0f} s: {summary(sessions)}, {ended} sessions ended")
     print(f"{len(before & after)} of {len(before)} seats kept their process, and a new one serves")
     cluster.launch("--stop", "--now")
 
 
 @contextmanager
-def running(url: str, count: int) -> Iterator[list[LoadSession]]:
+def running(url: str, count: int) -> Iterator[list[Session]]:
     """Run sessions on another thread until the block ends; they are served when it begins."""
-    sessions = [LoadSession() for _ in range(count)]
+    sessions = [Session() for _ in range(count)]
     with ThreadPoolExecutor(1) as thread, asyncio.Runner() as runner:
         loop = runner.get_loop()
         serving = thread.submit(loop.run_forever)
-        tasks = [asyncio.run_coroutine_threadsafe(one.run(url), loop) for one in sessions]
+        tasks = [asyncio.run_coroutine_threadsafe(talk(one, url), loop) for one in sessions]
         try:
             wait_until(
                 "all sessions are served",

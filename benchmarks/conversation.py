@@ -25,7 +25,6 @@ from benchmarks.scripted import (
 )
 from benchmarks.summary import MS_PER_S, ScenarioResult, Unit, by_kind
 from core.engine.passes import Task, TaskState, run_alone, run_pass
-from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import (
     CODES_PER_UNIT,
@@ -41,7 +40,7 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
-from MiniCPMO45.modes.duplex import DuplexCapability, UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.prompt_input import EncodedPicture, encode_picture
 from MiniCPMO45.processing.mel import (
     CONV_STRIDE,
@@ -243,9 +242,7 @@ def _write_profile(conversation: Conversation, path: Path) -> None:
 
 def measure_preparation(rig: Rig, seed: int, times: int) -> dict[str, list[float]]:
     """Return ms until a session is ready, by kind of voice: `times` of each, after a warm-up."""
-    policy = UnitPolicy(rig.tokenizer.special, rig.executor.device)
-    duplex = DuplexCapability(rig.config, rig.tokenizer, policy)
-    inputs = Inputs(None, seed)
+    duplex, inputs = rig.unified.duplex, Inputs(None, seed)
 
     def new_voice() -> np.ndarray:
         return inputs.sound(round(NEW_VOICE_S * SAMPLE_RATE_HZ))

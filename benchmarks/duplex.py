@@ -17,7 +17,7 @@ from benchmarks.capacity import DeviceLoad, Speaking, measure_load
 from benchmarks.conversation import measure_preparation, measure_scenario
 from benchmarks.floors import measure_rates
 from benchmarks.machine import describe
-from benchmarks.rig import RigOptions, checkpoint_rig, random_full_rig
+from benchmarks.rig import checkpoint_rig, random_full_rig
 from benchmarks.scripted import MAX_TEXT_TOKENS, BenchmarkError, Plan, Script, parse_pattern
 from benchmarks.summary import (
     EXIT_REFUSED,
@@ -33,7 +33,7 @@ from benchmarks.summary import (
 )
 from MiniCPMO45.engine.kv_cache import CacheFullError
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.settings import CacheKind, Weights, WindowMode, WindowSettings
+from MiniCPMO45.settings import CacheKind, LoadOptions, Weights, WindowMode, WindowSettings
 
 MOST_BUILD_S = 60.0  # of the published model; a requirement
 MOST_SPREAD = 1.3  # the same: 99th percentile per median over a long conversation
@@ -158,19 +158,14 @@ def main(
     except (ValueError, RuntimeError) as error:
         raise typer.BadParameter(str(error)) from error
     if soak_minutes:
-        kept = replace(script, window=WindowSettings(mode=WindowMode.BASIC))
-        plans[f"omni, {soak_minutes} minutes"] = replace(
-            plan,
-            script=kept,
-            units=UNITS_PER_MINUTE * soak_minutes,
-            picture_size=PICTURE_SIZE,
-            most_spread=MOST_SPREAD,
-        )
-    options = RigOptions(place, _dtype(dtype, place), weights, slots, seed, flow_steps, cache=cache)
+        plans[f"omni, {soak_minutes} minutes"] = _soak(plan, soak_minutes)
+    options = LoadOptions(
+        place, _dtype(dtype, place), weights, flow_steps=flow_steps, slots=slots, text_cache=cache
+    )
     most_build_s = MOST_BUILD_S if checkpoint is None and place.type == "cuda" else None
     verdicts: list[Verdict] = []
     try:
-        for run in _measure(checkpoint, options, plans, prepares, loads, profile):
+        for run in _measure(checkpoint, options, seed, plans, prepares, loads, profile):
             verdicts = judge(run, most_build_s=most_build_s)
             write_json(json_path, run.as_record(verdicts))
     except (CheckpointError, CacheFullError, BenchmarkError) as error:
@@ -192,6 +187,16 @@ def _scenario(text: str, plan: Plan) -> Plan:
     )
     prefetches = kind in (Kind.AHEAD, Kind.PAGES)
     return replace(plan, script=script, picture_size=kind.picture_size, prefetches=prefetches)
+
+
+def _soak(plan: Plan, minutes: int) -> Plan:
+    return replace(
+        plan,
+        script=replace(plan.script, window=WindowSettings(mode=WindowMode.BASIC)),
+        units=UNITS_PER_MINUTE * minutes,
+        picture_size=PICTURE_SIZE,
+        most_spread=MOST_SPREAD,
+    )
 
 
 def _load(text: str, text_tokens: int, seed: int) -> DeviceLoad:
@@ -224,7 +229,8 @@ def _device(name: str, threads: int) -> torch.device:
 
 def _measure(
     checkpoint: str | None,
-    options: RigOptions,
+    options: LoadOptions,
+    seed: int,
     plans: dict[str, Plan],
     prepares: int,
     loads: dict[str, DeviceLoad],
@@ -232,7 +238,10 @@ def _measure(
 ) -> Iterator[Run]:
     """Build and measure; print each part as it is done and yield everything measured so far."""
     device = options.device
-    rig = random_full_rig(options) if checkpoint is None else checkpoint_rig(checkpoint, options)
+    if checkpoint is None:
+        rig = random_full_rig(options, seed)
+    else:
+        rig = checkpoint_rig(checkpoint, options, seed)
     machine = describe(device)
     rates = measure_rates(device, rig.executor.dtype)
     if device.type == "cuda":
@@ -253,7 +262,7 @@ def _measure(
         run = replace(run, scenarios=(*run.scenarios, result))
         yield run
     if prepares:
-        run = replace(run, preparing_ms=measure_preparation(rig, options.seed, prepares))
+        run = replace(run, preparing_ms=measure_preparation(rig, seed, prepares))
         print("\n" + spread_table("prepare, ms", run.preparing_ms), flush=True)
         yield run
     for name, load in loads.items():

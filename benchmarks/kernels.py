@@ -19,17 +19,18 @@ from torch import Tensor
 
 from benchmarks.floors import measure_rates
 from benchmarks.machine import describe
+from benchmarks.rig import module_bytes, random_llm
 from benchmarks.summary import EXIT_REFUSED, format_table, write_json
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
-from MiniCPMO45.kernels.attention import PAGE_TOKENS, RowMap, attend
-from MiniCPMO45.kernels.cached_rows import encode_rows
+from MiniCPMO45.engine.kv_cache import PREFILL_TILE_ROWS, FedRows, KvStore, PackedRows, Rows
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.products import multiply
+from MiniCPMO45.model.transformer import CausalLM, DecoderLayer
 
-DTYPE = torch.bfloat16
+DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
 ROWS = (1, 4, 16, 32, 64, 128)
 STEP_ROWS = (1, 4, 16, 64)
 PREFILL_ROWS = 80  # an omni unit
-PREFILL_TILE = 16
 STEP_TOKENS = {"llm": 4_096, "tts": 256}
 LONG_TOKENS = 8_192
 CACHE_TOKENS = (4_096, 16_384)  # at which the bf16 and int8 caches are compared
@@ -40,23 +41,15 @@ WARM_UPS = 3
 REPLAYS = 5
 SAMPLES = 9
 ROTATED_BYTES = 5e8  # of weights used in rotation: ten times the L2 cache
-
-Pages = tuple[Tensor, Tensor | None]
-"""Pages of one layer, and their scales if they hold codes."""
+LARGEST_CODE, CODE_SCALE = 127, 0.02  # of random rows
 
 
 @dataclass(frozen=True)
 class Product:
     name: str
-    columns: int
-    inputs: int
+    weights: list[Tensor]  # [N, K] each, used in rotation
     is_gated: bool = False  # a gated product after a norm
     adds: bool = False  # to the residual stream; otherwise the input is normalised
-
-    def weight(self) -> Tensor:
-        rows = 2 * self.columns if self.is_gated else self.columns
-        drawn = torch.randn(rows, self.inputs, device="cuda", dtype=DTYPE)
-        return drawn * self.inputs**-0.5
 
     def run(self, x: Tensor, norm: Tensor, eps: float, weight: Tensor, residual: Tensor) -> Tensor:
         if self.adds:
@@ -64,44 +57,20 @@ class Product:
         return multiply(x, weight, norm, eps, is_gated=self.is_gated)
 
 
-def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
-    width, inner = shape.hidden_size, shape.intermediate_size
-    heads, kv_heads, d = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
-    return {
-        product.name: product
-        for product in (
-            Product("qkv", (heads + 2 * kv_heads) * d, width),
-            Product("out", width, heads * d, adds=True),
-            Product("gate_up", inner, width, is_gated=True),
-            Product("down", width, inner, adds=True),
-            Product("head", head_columns, width),
-        )
-    }
-
-
-def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> RowMap:
-    """Return the layout of equally long sequences with pages in random order.
-
-    Each has `tokens` tokens, of which `rows_each` are new; for `rows_per_tile` see `RowMap`.
-    """
-
-    def on_device(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int32, device="cuda")
-
-    pages = -(-tokens // PAGE_TOKENS)
-    starts = range(0, rows_each, rows_per_tile)
-    return RowMap(
-        positions=on_device([*range(tokens - rows_each, tokens)] * sequences),
-        sequences=on_device([s for s in range(sequences) for _ in range(rows_each)]),
-        page_table=torch.randperm(sequences * pages, device="cuda").view(sequences, -1).int(),
-        tile_first_row=on_device([s * rows_each + at for s in range(sequences) for at in starts]),
-        tile_rows=on_device([min(rows_per_tile, rows_each - at) for at in starts] * sequences),
-        rows_per_tile=rows_per_tile,
-    )
-
-
-def pages_bytes(cache: list[Pages]) -> int:
-    return sum(part.nbytes for pages in cache for part in pages if part is not None)
+def products(llm: CausalLM) -> Iterator[Product]:
+    layers = [layer for layer in llm.model.layers if isinstance(layer, DecoderLayer)]
+    head = llm.lm_head.weight
+    copies = range(min(int(ROTATED_BYTES // head.nbytes), len(layers) - 1))
+    for name, weights, is_gated, adds in (
+        ("qkv", [each.self_attn.qkv() for each in layers], False, False),
+        ("out", [each.self_attn.o_proj.weight for each in layers], False, True),
+        ("gate_up", [each.mlp.gate_up() for each in layers], True, False),
+        ("down", [each.mlp.down_proj.weight for each in layers], False, True),
+        ("head", [head, *(head.clone() for _ in copies)], False, False),
+    ):
+        [first, *others] = [weight for weight in weights if isinstance(weight, Tensor)]
+        used = int(ROTATED_BYTES // first.nbytes)
+        yield Product(name, [first, *others[:used]], is_gated, adds)
 
 
 def replay_us(work: Callable[[], object]) -> float:
@@ -145,54 +114,18 @@ class Timing:
 
 
 class Decoder:
-    """A decoder, whose head has `head_columns` outputs, and the times of its operations."""
+    """A decoder with random weights, and the times of its operations."""
 
-    def __init__(
-        self, name: str, shape: DecoderConfig, head_columns: int, bytes_per_us: float
-    ) -> None:
+    def __init__(self, name: str, shape: DecoderConfig, bytes_per_us: float) -> None:
         self.name, self.shape, self.bytes_per_us = name, shape, bytes_per_us
-        self._products = products(shape, head_columns)
-        layers = shape.num_hidden_layers
-        self._layers = [
-            {name: self._products[name].weight() for name in self._products if name != "head"}
-            for _ in range(layers)
-        ]
-        self._head = self._products["head"].weight()
-        self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
-        norm = torch.randn(shape.head_dim, device="cuda", dtype=DTYPE)
-        self._head_norms = (norm, norm) if isinstance(shape, MiniCPMOConfig) else None
-        angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
-        self._cos, self._sin = angles.cos(), angles.sin()
-        weights = [weight for layer in self._layers for weight in layer.values()]
+        with torch.inference_mode(False):  # whose tensors cannot be fused
+            self._llm = random_llm(shape, device=DEVICE)
+            self._llm.model.fuse()
         # Read by each step.
-        self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
-
-    def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
-        shape = self.shape
-        kv_heads, d = shape.num_key_value_heads, shape.head_dim
-        size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)
-        layers = (
-            torch.randn(size, device="cuda", dtype=DTYPE) for _ in range(shape.num_hidden_layers)
-        )
-        return [encode_rows(layer) if has_codes else (layer, None) for layer in layers]
-
-    def attend(self, qkv: Tensor, row_map: RowMap, pages: Pages) -> Tensor:
-        eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
-        return attend(qkv, self._head_norms, eps, tables, row_map, *pages)
-
-    def run(self, rows: Tensor, row_map: RowMap, cache: list[Pages]) -> Tensor:
-        """Run rows [M, width] through all layers and the head."""
-        eps, norm, each = self.shape.rms_norm_eps, self._norm, self._products
-        for weights, pages in zip(self._layers, cache, strict=True):
-            qkv = each["qkv"].run(rows, norm, eps, weights["qkv"], rows)
-            mixed = self.attend(qkv, row_map, pages)
-            rows = each["out"].run(mixed, norm, eps, weights["out"], rows)
-            inner = each["gate_up"].run(rows, norm, eps, weights["gate_up"], rows)
-            rows = each["down"].run(inner, norm, eps, weights["down"], rows)
-        return each["head"].run(rows, norm, eps, self._head, rows)
+        self.weight_bytes = module_bytes(self._llm.model.layers, self._llm.lm_head)
 
     def measure(self) -> Iterator[Timing]:
-        for product in self._products.values():
+        for product in products(self._llm):
             yield from self._alone(product)
         tokens = STEP_TOKENS[self.name]
         for rows in STEP_ROWS:
@@ -202,14 +135,22 @@ class Decoder:
             yield self._step(1, PREFILL_ROWS, LONG_TOKENS)
             yield self._attention(1, PREFILL_ROWS, LONG_TOKENS)
 
+    def caches(self) -> Iterator[Timing]:
+        longest = self.shape.max_position_embeddings
+        for tokens in (each for each in CACHE_TOKENS if each <= longest):
+            for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):
+                for has_codes in (False, True):
+                    yield self._attention(rows, 1, tokens, has_codes=has_codes)
+            for has_codes in (False, True):
+                yield self._attention(1, PREFILL_ROWS, tokens, has_codes=has_codes)
+
     def _alone(self, product: Product) -> Iterator[Timing]:
-        first = product.weight()
-        others = range(min(int(ROTATED_BYTES // first.nbytes), self.shape.num_hidden_layers - 1))
-        weights = [first, *(product.weight() for _ in others)]
-        norm, eps = torch.randn(product.inputs, device="cuda", dtype=DTYPE), self.shape.rms_norm_eps
+        weights, eps = product.weights, self.shape.rms_norm_eps
+        columns, inputs = weights[0].shape
+        norm = torch.randn(inputs, device=DEVICE, dtype=DTYPE)
         for rows in ROWS:
-            x = torch.randn(rows, product.inputs, device="cuda", dtype=DTYPE)
-            residual = torch.randn(rows, product.columns, device="cuda", dtype=DTYPE)
+            x = torch.randn(rows, inputs, device=DEVICE, dtype=DTYPE)
+            residual = torch.randn(rows, columns, device=DEVICE, dtype=DTYPE)
 
             def ours(x: Tensor = x, residual: Tensor = residual) -> None:
                 for weight in weights:
@@ -224,42 +165,57 @@ class Decoder:
                 f"{self.name} {product.name}",
                 rows,
                 0,
-                first.nbytes / self.bytes_per_us,
+                weights[0].nbytes / self.bytes_per_us,
                 replay_us(ours) / count,
                 replay_us(library) / count,
             )
 
-    def caches(self) -> Iterator[Timing]:
-        for tokens in CACHE_TOKENS:
-            for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):
-                for has_codes in (False, True):
-                    yield self._attention(rows, 1, tokens, has_codes=has_codes)
-            for has_codes in (False, True):
-                yield self._attention(1, PREFILL_ROWS, tokens, has_codes=has_codes)
-
     def _attention(
         self, sequences: int, rows: int, tokens: int, *, has_codes: bool = False
     ) -> Timing:
-        row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
-        cache = self.cache(row_map, has_codes=has_codes)
-        shape = self.shape
+        packed, shape = self._packed(sequences, rows, tokens, has_codes=has_codes), self.shape
         columns = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
-        qkv = torch.randn(sequences * rows, columns, device="cuda", dtype=DTYPE)
-        us = replay_us(lambda: [self.attend(qkv, row_map, pages) for pages in cache])
+        qkv = torch.randn(sequences * rows, columns, device=DEVICE, dtype=DTYPE)
+        norm = torch.ones(shape.head_dim, device=DEVICE, dtype=DTYPE)
+        norms, layers = (norm, norm) if shape.has_qk_norm else None, shape.num_hidden_layers
+        us = replay_us(lambda: [packed.attend(layer, qkv, norms) for layer in range(layers)])
         name = f"{self.name} attention" + (", codes" if has_codes else "")
         name += "" if rows == 1 else ", prefill"
-        layers = shape.num_hidden_layers
-        floor_us = pages_bytes(cache) / layers / self.bytes_per_us
+        floor_us = packed_bytes(packed) / layers / self.bytes_per_us
         return Timing(name, sequences * rows, tokens, floor_us, us / layers, None)
 
     def _step(self, sequences: int, rows: int, tokens: int) -> Timing:
-        row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
-        cache = self.cache(row_map)
-        x = torch.randn(sequences * rows, self.shape.hidden_size, device="cuda", dtype=DTYPE)
-        us = replay_us(lambda: self.run(x, row_map, cache))
-        floor_us = (self.weight_bytes + pages_bytes(cache)) / self.bytes_per_us
+        packed, llm = self._packed(sequences, rows, tokens), self._llm
+        x = torch.randn(sequences * rows, self.shape.hidden_size, device=DEVICE, dtype=DTYPE)
+        us = replay_us(lambda: multiply(llm.model(x, packed.batch()), llm.lm_head.stored))
+        floor_us = (self.weight_bytes + packed_bytes(packed)) / self.bytes_per_us
         name = f"{self.name} step" if rows == 1 else f"{self.name} pass, prefill"
         return Timing(name, sequences * rows, tokens, floor_us, us, None)
+
+    def _packed(
+        self, sequences: int, rows: int, tokens: int, *, has_codes: bool = False
+    ) -> PackedRows:
+        """Return new rows of each of some sequences, which have `tokens` tokens with them."""
+        pages = sequences * -(-tokens // PAGE_TOKENS)
+        store = KvStore(self.shape, device=DEVICE, dtype=DTYPE, pages=pages, has_codes=has_codes)
+        if store.scales is None:
+            store.pool.normal_()
+        else:
+            store.pool.random_(-LARGEST_CODE, LARGEST_CODE + 1)
+            store.scales.fill_(CODE_SCALE)
+        handles = [store.open() for _ in range(sequences)]
+        for kv in handles:
+            kv.reserve(tokens)
+            kv.advance(tokens - rows)
+        tile = 1 if rows == 1 else PREFILL_TILE_ROWS
+        packed = PackedRows(store, sequences * rows, rows_per_tile=tile)
+        packed.load([FedRows(kv, Rows((0,) * rows)) for kv in handles])
+        return packed
+
+
+def packed_bytes(packed: PackedRows) -> int:
+    scales = packed.store.scales
+    return packed.store.pool.nbytes + (0 if scales is None else scales.nbytes)
 
 
 @torch.inference_mode()
@@ -273,20 +229,18 @@ def main(
         typer.echo("the kernels need a card", err=True)
         raise typer.Exit(EXIT_REFUSED)
     torch.manual_seed(0)
-    device = torch.device("cuda")
-    rates = measure_rates(device, DTYPE)
+    rates = measure_rates(DEVICE, DTYPE)
     bytes_per_us = rates.bytes_per_s / US_PER_S
-    print(f"{describe(device)['device_name']}, copies {bytes_per_us / US_PER_S:.2f} TB/s")
+    print(f"{describe(DEVICE)['device_name']}, copies {bytes_per_us / US_PER_S:.2f} TB/s")
     config = MiniCPMOConfig()
-    shapes = {
-        "llm": (config, config.vocab_size),
-        "tts": (config.tts_config, config.tts_config.num_audio_tokens),
-    }
+    speech = config.tts_config
+    speech.vocab_size = speech.num_audio_tokens  # its head yields codes
+    shapes = {"llm": config, "tts": speech}
     header = ["operation", "rows", "tokens", "floor, us", "us", "of the floor", "library, us"]
     found: list[Timing] = []
-    for name, (shape, head_columns) in shapes.items():
+    for name, shape in shapes.items():
         if decoder in (name, "both"):
-            measured = Decoder(name, shape, head_columns, bytes_per_us)
+            measured = Decoder(name, shape, bytes_per_us)
             timings = list(measured.caches() if caches else measured.measure())
             print(format_table(header, [timing.cells() for timing in timings]), flush=True)
             found += timings

@@ -1,15 +1,12 @@
-"""Builds the model of a benchmark: the published size with random weights, or a checkpoint.
-
-The voice is synthetic, so no voice encoder is needed.
-"""
+"""Builds the model of a benchmark: the published size with random weights, or a checkpoint."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,50 +14,51 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from benchmarks.inputs import Inputs
 from benchmarks.machine import synchronise, tensor_bytes
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly, read_headers
-from MiniCPMO45.loading.checkpoint_source import find_checkpoint
+from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint
 from MiniCPMO45.loading.quantisation import reserve_quantised, stored_tensors
+from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.pictures import Slice, slice_image
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.settings import CacheKind, LoadOptions, Weights
+from MiniCPMO45.settings import LoadOptions, Weights
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
-from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
+from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
-from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voices import SPEAKER_SIZE, SpeakerEncoder, VoiceEncoder, VoiceLibrary
 
-ASSETS = Path("assets") / "token2wav"
-VOICE_S = 6.0  # length of the synthetic voice
-
-
-@dataclass(frozen=True)
-class RigOptions:
-    device: torch.device
-    dtype: torch.dtype  # of the model; the vocoder is float32
-    weights: Weights = Weights.BF16  # quantisation of the language model
-    slots: int = 64  # concurrent conversations to prepare for
-    seed: int = 0
-    flow_steps: int = 5  # ODE steps of the vocoder
-    cache: CacheKind = CacheKind.BF16
+VOICE_S = 6.0  # length of the voice's sample
 
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    config: MiniCPMOConfig
-    tokenizer: MiniCPMOTokenizerFast
-    executor: Executor
+    unified: UnifiedModel
     vocoder: Token2Wav
-    voice: VoiceBase  # initial state of speech streams
-    build: dict[str, float]  # seconds per part and in total, parameters, bytes
+    voice: np.ndarray  # sample of every conversation's voice: noise, float32 [n] at 16 kHz
+    build: dict[str, float]  # seconds in total and by stage, parameters, bytes
+
+    @property
+    def executor(self) -> Executor:
+        return self.unified.executor
+
+    @property
+    def config(self) -> MiniCPMOConfig:
+        return self.unified.model.config
+
+    @property
+    def tokenizer(self) -> MiniCPMOTokenizerFast:
+        return self.unified.processor.tokenizer
 
     def wait(self) -> None:
         synchronise(self.executor.device)
@@ -72,63 +70,42 @@ class Rig:
         return [self.executor.prepare_slices(slices) for slices in cut]
 
 
-def random_full_rig(options: RigOptions) -> Rig:
+def random_full_rig(options: LoadOptions, seed: int) -> Rig:
     """Build the published configuration with random weights, drawn on the device."""
     seconds = _Seconds(options.device)
-    tokenizer = make_tokenizer(train_vocabulary())
-    seconds.lap("tokenizer_seconds")
-    config = MiniCPMOConfig()
+    processor = MiniCPMOProcessor.of(make_tokenizer(train_vocabulary()))
     with torch.device("meta"):
-        model = MiniCPMOForConditionalGeneration(config)
+        model = MiniCPMOForConditionalGeneration(MiniCPMOConfig())
         sizes = Token2WavConfig()
         flow, hift = Flow(sizes.flow), HiFT(sizes.hift)
-    seconds.lap("modules_seconds")
-    n_model = random_weights(
-        model,
-        device=options.device,
-        dtype=options.dtype,
-        weights=options.weights,
-        seed=options.seed,
-    )
+        listener = SpeechTokenizer(SpeechTokenizerConfig())
+    draw = partial(random_weights, device=options.device, seed=seed)
+    seconds.begin("drawing weights")
+    n_model = draw(model, dtype=options.dtype, weights=options.weights)
     model.drop_unused()
-    seconds.lap("model_seconds")
-    n_vocoder = sum(
-        random_weights(module, device=options.device, dtype=torch.float32, seed=options.seed)
-        for module in (flow, hift)
-    )
+    seconds.begin("drawing the voice")
+    n_vocoder = sum(draw(module, dtype=torch.float32) for module in (flow, hift))
     fold_weight_norm(hift)
-    vocoder = Token2Wav(flow, hift, LoadOptions(flow_steps=options.flow_steps))
-    seconds.lap("vocoder_seconds")
-    voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
-    seconds.lap("voices_seconds")
-    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
-    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
+    vocoder = Token2Wav(flow, hift, options)
+    draw(listener, dtype=torch.float32)
+    voices = VoiceLibrary(VoiceEncoder(listener, _AnySpeaker()), vocoder)
+    seconds.begin("preparing the engine")
+    executor = Executor(model, vocoder, voices, options=options)
+    return _finish(UnifiedModel(model, processor, executor), (n_model, n_vocoder), seed, seconds)
 
 
-def checkpoint_rig(source: str, options: RigOptions) -> Rig:
+def checkpoint_rig(source: str, options: LoadOptions, seed: int) -> Rig:
     """Load a checkpoint folder or hub id; CheckpointError if it is not found or does not fit."""
     seconds = _Seconds(options.device)
     folder = find_checkpoint(source)
-    tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
-    seconds.lap("tokenizer_seconds")
-    loading = LoadOptions(options.device, options.dtype, options.weights, show_progress=False)
-    model = MiniCPMOForConditionalGeneration.from_folder(folder, loading)
+    timed = replace(options, show_progress=False, on_progress=seconds.begin)
+    unified = UnifiedModel.from_checkpoint(folder, timed)
+    if (vocoder := unified.executor.vocoder) is None:
+        raise CheckpointError(f"{folder} has no vocoder")
     n_model = sum(math.prod(stored.shape) for stored in read_headers(folder).values())
-    model.drop_unused()
-    seconds.lap("model_seconds")
-    speaking = LoadOptions(options.device, flow_steps=options.flow_steps)
-    vocoder = load_token2wav(folder / ASSETS, speaking)
-    n_vocoder = sum(
-        tensor.numel()
-        for module in (vocoder.flow, vocoder.hift)
-        for tensor in module.state_dict().values()
-    )
-    seconds.lap("vocoder_seconds")
-    encoder = VoiceEncoder.from_folder(folder / ASSETS, options.device)
-    seconds.lap("voices_seconds")
-    counts = {"model_parameters": n_model, "vocoder_parameters": n_vocoder}
-    voices = VoiceLibrary(encoder, vocoder)
-    return _finish(options, tokenizer, model, vocoder, voices, seconds, counts)
+    modules = (vocoder.flow, vocoder.hift)
+    n_vocoder = sum(each.numel() for module in modules for each in module.state_dict().values())
+    return _finish(unified, (n_model, n_vocoder), seed, seconds)
 
 
 def random_weights(
@@ -153,14 +130,16 @@ def random_weights(
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
-    flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
-    frames = UPSAMPLING * n_codes
-    return VoicePrompt(
-        torch.randint(0, flow.vocab_size, (1, n_codes), generator=generator),
-        torch.randn(1, flow.spk_embed_dim, generator=generator),
-        torch.randn(1, frames, flow.output_size, generator=generator),
-    )
+def random_llm(
+    shape: DecoderConfig, *, device: torch.device, weights: Weights = Weights.BF16
+) -> CausalLM:
+    """Return a language model with random bfloat16 weights, reproducible in every setting."""
+    with torch.device("meta"):
+        whole = nn.ModuleDict({"llm": CausalLM(shape)})  # names decide on the scheme
+    random_weights(whole, device=device, weights=weights, seed=0)
+    llm = whole["llm"]
+    assert isinstance(llm, CausalLM)
+    return llm
 
 
 class _AnySpeaker(SpeakerEncoder):
@@ -172,51 +151,44 @@ class _AnySpeaker(SpeakerEncoder):
         return np.ones((1, SPEAKER_SIZE), np.float32)
 
 
-def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
-    with torch.device("meta"):
-        tokenizer = SpeechTokenizer(SpeechTokenizerConfig())
-    random_weights(tokenizer, device=options.device, dtype=torch.float32, seed=options.seed)
-    return VoiceEncoder(tokenizer.eval(), _AnySpeaker())
-
-
 class _Seconds:
+    """Seconds of each stage; `begin` is a function for `LoadOptions.on_progress`."""
+
     def __init__(self, device: torch.device) -> None:
         self.parts: dict[str, float] = {}
         self._device = device
-        self._last = time.perf_counter()
+        self._stage, self._began_s = "preparing", time.perf_counter()
 
-    def lap(self, name: str) -> None:
-        synchronise(self._device)
-        now = time.perf_counter()
-        self.parts[name], self._last = now - self._last, now
+    def begin(self, stage: str, share: float | None = None) -> None:
+        """Begin a stage, unless it is the present one, of which another share is done."""
+        if stage != self._stage:
+            synchronise(self._device)
+            now_s = time.perf_counter()
+            self.parts[f"{self._stage}, s"] = now_s - self._began_s
+            self._stage, self._began_s = stage, now_s
 
 
 def _finish(
-    options: RigOptions,
-    tokenizer: MiniCPMOTokenizerFast,
-    model: MiniCPMOForConditionalGeneration,
-    vocoder: Token2Wav,
-    voices: VoiceLibrary,
-    seconds: _Seconds,
-    counts: dict[str, int],
+    unified: UnifiedModel, parameters: tuple[int, int], seed: int, seconds: _Seconds
 ) -> Rig:
-    load_options = LoadOptions(slots=options.slots, text_cache=options.cache)
-    executor = Executor(model, vocoder, voices, options=load_options)
-    seconds.lap("engine_seconds")
-    n_codes = round(VOICE_S * SpeechTiming().codes_per_second)
+    executor = unified.executor
+    vocoder, voices = executor.vocoder, executor.voices
+    assert vocoder is not None and voices is not None
+    seconds.begin("preparing the voice")
+    voice = Inputs(None, seed).sound(round(VOICE_S * SAMPLE_RATE_HZ))
     with torch.inference_mode():
-        voice = vocoder.set_up(synthetic_voice(vocoder, n_codes, options.seed))
-    seconds.lap("voice_seconds")
+        base = voices.base_of(voice)
+    seconds.begin("done")
     build = {
         "seconds": sum(seconds.parts.values()),
         **seconds.parts,
-        **counts,
+        **dict(zip(("model_parameters", "vocoder_parameters"), parameters, strict=True)),
         "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
-        "model_bytes": module_bytes(model),
+        "model_bytes": module_bytes(unified.model),
         "vocoder_bytes": module_bytes(vocoder.flow, vocoder.hift),
-        "voice_bytes": tensor_bytes(voice),
+        "voice_bytes": tensor_bytes(base),
     }
-    return Rig(model.config, tokenizer, executor, vocoder, voice, build)
+    return Rig(unified, vocoder, voice, build)
 
 
 def module_bytes(*modules: nn.Module) -> int:

@@ -15,7 +15,15 @@ from benchmarks.rig import Rig
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
-from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Collect, DrawCodes, Request, Steps
+from MiniCPMO45.engine.steps import (
+    CODES_PER_UNIT,
+    Answers,
+    Collect,
+    DrawCodes,
+    OpenVoice,
+    Request,
+    Steps,
+)
 from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
 from MiniCPMO45.modes.prompt_input import Frame
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
@@ -141,20 +149,23 @@ class ScriptedConversation:
 
     def prepare(self, answers: Answers, inputs: Inputs) -> None:
         rig, session = self.rig, self.session
-        with torch.inference_mode():
-            stream = rig.vocoder.new_state(rig.voice, session.sampler.generator)
         n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
+        sample = inputs.sound(n_samples) if n_samples else None
         prefix = duplex_prefix()
         missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + duplex_suffix()))
-        steps = self._duplex.feed_prompt(
-            session,
-            prefix + (" " + FILLER) * missing,
-            duplex_suffix(),
-            settings=self.script.settings,
-            voice_sample=inputs.sound(n_samples) if n_samples else None,
-            vocoder=stream,
-        )
-        run_alone(steps, answers)
+
+        def steps() -> Steps[None]:
+            vocoder = yield OpenVoice(rig.voice, session.sampler.generator)
+            yield from self._duplex.feed_prompt(
+                session,
+                prefix + (" " + FILLER) * missing,
+                duplex_suffix(),
+                settings=self.script.settings,
+                voice_sample=sample,
+                vocoder=vocoder,
+            )
+
+        run_alone(steps(), answers)
 
     def begin_unit(self) -> tuple[Act, bool]:
         """Return the decision of the next unit, and whether it interrupts a running turn."""

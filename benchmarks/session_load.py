@@ -16,11 +16,17 @@ import numpy as np
 
 from benchmarks.inputs import Inputs
 from benchmarks.launched import LaunchedSystem
-from benchmarks.paced_client import PLACE_LIMIT_S, STAGES, UNIT_S, Script, Session, run_session
+from benchmarks.paced_client import (
+    INPUT_RATE_HZ,
+    PLACE_LIMIT_S,
+    STAGES,
+    UNIT_S,
+    Script,
+    Session,
+    audio_chunk,
+)
 from benchmarks.summary import BYTES_PER_MIB, MS_PER_S, Spread, Verdict, format_table
-from core.audio import encode_wire_audio
 
-INPUT_RATE_HZ = 16_000
 NOISE_LEVEL = 0.2  # of full scale 1; the tiny model takes it for speech
 NOISE_UNITS, PATTERN_UNITS = 2, 5  # units with noise, of a pattern that ends in silence
 PICTURE_SIZE = (1280, 720)
@@ -111,11 +117,6 @@ class LoadResult:
             print(f"{name}: {slots} slots, at last {self.usage.capacity[name]} in time{card}")
 
 
-def audio_chunk(sound: np.ndarray) -> str:
-    """Return the text of an `audio_chunk` of float [n] at 16 kHz."""
-    return json.dumps({"type": "audio_chunk", "audio": encode_wire_audio(sound)})
-
-
 def noise_chunk() -> str:
     noise = np.random.default_rng(0).standard_normal(INPUT_RATE_HZ)
     return audio_chunk(noise * NOISE_LEVEL)
@@ -155,15 +156,15 @@ def run_load(system: LaunchedSystem, load: Load) -> LoadResult:
 async def _run_sessions(system: LaunchedSystem, load: Load, usage: Usage) -> list[Session]:
     sampling = asyncio.create_task(_sample(system, usage))
     prefix = "omni" if load.has_pictures else "adx"
+    sessions = [Session() for _ in range(load.sessions)]
     try:
-        return await asyncio.gather(
-            *(
-                run_session(system.ws(f"/ws/duplex/{prefix}_load_{index}"), script)
-                for index, script in enumerate(scripts(load))
-            )
-        )
+        async with asyncio.TaskGroup() as group:
+            for index, script in enumerate(scripts(load)):
+                url = system.ws(f"/ws/duplex/{prefix}_load_{index}")
+                group.create_task(sessions[index].run(url, script))
     finally:
         sampling.cancel()
+    return sessions
 
 
 async def _sample(system: LaunchedSystem, usage: Usage) -> None:

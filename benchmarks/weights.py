@@ -10,7 +10,7 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from benchmarks.rig import random_weights
+from benchmarks.rig import random_llm
 from benchmarks.summary import BYTES_PER_GB, format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, Rows
@@ -102,13 +102,7 @@ class Fed:
         self._ids = torch.randint(0, config.vocab_size, (count,), generator=generator).tolist()
 
     def model(self, weights: Weights) -> CausalLM:
-        """Return the language model with reproducible weights in a setting."""
-        with META:
-            whole = nn.ModuleDict({"llm": CausalLM(self._config)})
-        random_weights(whole, device=self._device, weights=weights, seed=0)
-        llm = whole["llm"]
-        assert isinstance(llm, CausalLM)
-        return llm
+        return random_llm(self._config, device=self._device, weights=weights)
 
     @torch.inference_mode()
     def logits(self, llm: CausalLM) -> Tensor:

@@ -108,10 +108,6 @@ class RunningRecordings:
             for name, size in sizes.items()
         ]
 
-    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        if (url := self._url(recording_id)) is not None:
-            self._call("POST", f"{url}/diagnostics", line)
-
     def delete(self, recording_id: str) -> None:
         """Delete a recording from every worker's disk.
 
@@ -185,9 +181,9 @@ class RunningRecordings:
         except httpx.HTTPError as error:
             raise BucketError(f"a worker's recording: {error!r}") from error
 
-    def _call(self, method: str, url: str, body: bytes | None = None) -> httpx.Response:
+    def _call(self, method: str, url: str) -> httpx.Response:
         try:
-            return self._http.request(method, url, content=body, extensions=SNI)
+            return self._http.request(method, url, extensions=SNI)
         except httpx.HTTPError as error:
             raise BucketError(f"a worker's recording: {error!r}") from error
 
@@ -273,9 +269,6 @@ class ObjectStore:
         self._bucket.put(recording_id, name, blocks)
         self._bucket.remove(recording_id, sorted(replaces - {name}))
         self._update_list([recording_id])
-
-    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        self._running.append_diagnostic(recording_id, line)
 
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)

@@ -250,6 +250,11 @@ class SessionRecorder:
         )
         self._add_line(records.EventLine(event=event))
 
+    def record_diagnostic(self, diagnostic: str) -> None:
+        """Append JSON of the client's measurements to a file of their own."""
+        line = diagnostic.encode() + b"\n"
+        self._submit(partial(append, self.folder / names.DIAGNOSTICS_FILE, line), len(line))
+
     def checkpoint(self) -> None:
         """Write a preliminary `recording.json` while the session continues."""
         self._submit(partial(write_checkpoint, self.folder), 0)

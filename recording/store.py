@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from core.errors import NotFoundError
-from core.files import append, atomic_write, replacing
+from core.files import atomic_write, replacing
 from recording.folder import check_room, is_live
 from recording.listing import (
     CleanupReport,
@@ -32,7 +32,7 @@ from recording.listing import (
     delete_recording,
     list_folder,
 )
-from recording.names import DIAGNOSTICS_FILE, asset_path, recording_folder, recording_folders
+from recording.names import asset_path, recording_folder, recording_folders
 from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)
@@ -114,9 +114,6 @@ class FolderStore:
                 shutil.copyfileobj(file, kept)
         for other in replaces - {name}:
             (folder / other).unlink(missing_ok=True)
-
-    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
 
     def delete(self, recording_id: str) -> None:
         with _unless_deleted():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,8 +25,7 @@ from benchmarks.nano.runs import (
     to_input_rate,
 )
 from benchmarks.nano.utterances import Utterance
-from benchmarks.paced_client import leave, prepared
-from core.audio import encode_wire_audio
+from benchmarks.paced_client import audio_chunk, leave, prepared, until
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, intents, words_of
 from training.nano.domain.kinds import Context, Question
@@ -96,59 +94,43 @@ async def _talk(url: str, spoken: Sequence[Utterance]) -> list[SpokenReply]:
     """Ask the questions in turn, each after the previous reply."""
     async with prepared(url) as socket:
         call = _Call(socket)
-        reader = asyncio.create_task(call.read())
-        try:
-            replies = [await call.turn(utterance) for utterance in spoken]
-        finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+        replies = [await call.turn(utterance) for utterance in spoken]
         await leave(socket)
         return replies
 
 
 class _Call:
-    """Sends audio continuously and collects the results."""
+    """A call that hears one second after another, each after the result of the one before."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._reply = SpokenReply()
-        self._has_ended = asyncio.Event()
         self._noise = np.random.default_rng(0)
         self._random = Random(0)
         self._next_s = 0.0
 
     async def turn(self, utterance: Utterance) -> SpokenReply:
-        self._reply, self._has_ended = SpokenReply(), asyncio.Event()
         lead = np.zeros(int(self._random.uniform(0.2, 1.0) * UNIT_SAMPLES), np.float32)
         sound = np.concatenate((lead, utterance.samples))
-        deadline_s = len(sound) / UNIT_SAMPLES + LAST_WAIT_S
-        seconds = 0
-        while seconds < deadline_s and not (
-            self._has_ended.is_set() and seconds * UNIT_SAMPLES > len(sound)
-        ):
-            await self._send(sound[seconds * UNIT_SAMPLES : (seconds + 1) * UNIT_SAMPLES])
-            seconds += 1
-        said = self._reply
-        for _ in range(int(len(said.sound) / OUTPUT_RATE_HZ + PAUSE_S)):
-            await self._send(np.zeros(0, np.float32))
-        return said
+        reply, has_ended = SpokenReply(), False
+        for start in range(0, len(sound) + int(LAST_WAIT_S * UNIT_SAMPLES), UNIT_SAMPLES):
+            has_ended |= await self._second(sound[start : start + UNIT_SAMPLES], reply)
+            if has_ended and start + UNIT_SAMPLES > len(sound):
+                break
+        for _ in range(int(len(reply.sound) / OUTPUT_RATE_HZ + PAUSE_S)):
+            await self._second(np.zeros(0, np.float32), reply)
+        return reply
 
-    async def read(self) -> None:
-        async for text in self._socket:
-            message = json.loads(text)
-            if message["type"] not in ("result", "result_part") or message.get("is_listen"):
-                continue
-            self._reply.text += message.get("text", "")
-            if sound := message.get("audio_data"):
-                self._reply.waves.append(np.frombuffer(base64.b64decode(sound), "<f4"))
-            if message.get("end_of_turn"):
-                self._has_ended.set()
-
-    async def _send(self, part: Samples) -> None:
+    async def _second(self, part: Samples, reply: SpokenReply) -> bool:
+        """Send a second when it is due; return whether the reply ends with its unit."""
         loop = asyncio.get_running_loop()
         self._next_s = max(self._next_s + 1.0, loop.time())
         await asyncio.sleep(self._next_s - loop.time())
         second = self._noise.standard_normal(UNIT_SAMPLES).astype(np.float32) * NOISE_FLOOR
         second[: len(part)] += part
-        chunk = {"type": "audio_chunk", "audio": encode_wire_audio(second)}
-        await self._socket.send(json.dumps(chunk))
+        await self._socket.send(audio_chunk(second))
+        result = await until(self._socket, "result")
+        if result["is_listen"]:
+            return False
+        reply.text += result["text"]
+        reply.waves.append(np.frombuffer(base64.b64decode(result["audio_data"]), "<f4"))
+        return bool(result["end_of_turn"])

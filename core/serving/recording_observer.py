@@ -113,6 +113,8 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     recorder.record_event("force_listen")
                 if chunk.force_speak:
                     recorder.record_event("force_speak")
+            case events.Received(duplex.ClientDiagnostic() as diagnostic):
+                recorder.record_diagnostic(diagnostic.to_json())
             case events.Received(message) if message.type in RECORDED_TYPES:
                 recorder.record_event(message.type)
 

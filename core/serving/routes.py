@@ -18,7 +18,6 @@ from starlette.responses import StreamingResponse
 
 from core.audio import from_pcm
 from core.errors import AudioError, NotAvailableError, NotFoundError, OmniError, TooBigError
-from core.files import append
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import parse_message
@@ -38,9 +37,8 @@ from core.serving.server import GATEWAY_MARK
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
 from core.transcription import TranscriptionOptions
-from recording.folder import is_live
 from recording.listing import RecordingPage, delete_recording, page_of
-from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
+from recording.names import OWNER_FILE, recording_folder
 from recording.store import FilesListed, file_answer, file_in, files_in
 
 BYTES: Final = "application/octet-stream"
@@ -222,13 +220,6 @@ async def recording_file(folder: Folder, name: str, request: Request) -> Respons
     if found is None:
         raise NotFoundError("There is no such file.")
     return file_answer(found, request.headers, BYTES)
-
-
-@router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
-async def diagnostic(folder: Folder, request: Request) -> None:
-    line = await _read(request, limits.MIB)
-    if await asyncio.to_thread(is_live, folder):
-        await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
 
 
 @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)

@@ -11,7 +11,6 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -19,12 +18,11 @@ from typing import Final
 import structlog
 from pydantic import Field, ValidationError
 
-from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
+from core.errors import CloseCode, ErrorCode, QueueCancelledError
 from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
-from core.schemas.duplex import Prepared
 from core.schemas.limits import MIB
 from core.schemas.queue import ErrorMessage, RequestType
 from core.schemas.worker import WorkerStatus
@@ -32,8 +30,6 @@ from core.telemetry import CallTrace, Tracing
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.web.limits import TokenBucket
 from gateway_modules.web.messages import Text
-from recording.names import check_recording_id
-from recording.objects import RecordingStore
 from settings.sections import LimitSettings
 
 # Near the end of a `result`, after its audio, which is not parsed.
@@ -152,36 +148,23 @@ class RelayTelemetry:
 
 
 @dataclass
-class DiagnosticsFile:
-    """A session's `client_diagnostic` messages from `begin` on; those beyond limits are dropped."""
+class DiagnosticsLimit:
+    """The limits of a session's `client_diagnostic` messages; those beyond are dropped."""
 
-    recordings: RecordingStore
     limits: LimitSettings
-    recording_id: str | None = None
 
     def __post_init__(self) -> None:
         clock, per_s = asyncio.get_running_loop().time, self.limits.diagnostics_per_s
         self._left_bytes = self.limits.diagnostic_session_bytes
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
 
-    def begin(self, prepared: Prepared) -> None:
-        if prepared.recording_session_id is not None:
-            with suppress(InvalidSessionIdError):
-                self.recording_id = check_recording_id(prepared.recording_session_id)
-
-    async def keep(self, message: str) -> None:
-        """Write one message, or drop it."""
-        line = message.replace("\n", " ").replace("\r", " ").encode() + b"\n"
-        recording_id = self.recording_id
-        is_small = len(line) <= min(self.limits.diagnostic_bytes, self._left_bytes)
-        if recording_id is None or not is_small or self._rate is None or not self._rate.take():
-            return
-        self._left_bytes -= len(line)
-        try:
-            await asyncio.to_thread(self.recordings.append_diagnostic, recording_id, line)
-        except OSError as error:  # no recording or a full disk must not end the session
-            structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
-            self.recording_id = None
+    def admits(self, message: str) -> bool:
+        size_bytes = len(message.encode())
+        is_small = size_bytes <= min(self.limits.diagnostic_bytes, self._left_bytes)
+        if not is_small or self._rate is None or not self._rate.take():
+            return False
+        self._left_bytes -= size_bytes
+        return True
 
 
 PERIOD_S: Final = 10.0  # workers are polled twice as often

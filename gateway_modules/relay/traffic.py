@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, ParamSpec, TypeVar
@@ -19,12 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 from core import errors, history
 from core.protocols.effects import ServerMessage
 from core.protocols.events import RawMessage
-from core.schemas import chat, duplex, streaming
+from core.schemas import chat, streaming
 from core.schemas.common import parse_message
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay.telemetry import DiagnosticsFile
+from gateway_modules.relay.telemetry import DiagnosticsLimit
 from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
 from gateway_modules.web import messages as texts
 from gateway_modules.web.client_socket import INLINE_CHARS, SocketKind
@@ -115,7 +114,7 @@ class LiveTraffic(Traffic):
     """Half and full duplex: one `prepare`, then audio both ways."""
 
     def __init__(
-        self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsFile
+        self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsLimit
     ) -> None:
         self._types = DUPLEX_TYPES if kind is SocketKind.DUPLEX else LIVE_TYPES
         self._voices = voices
@@ -138,8 +137,7 @@ class LiveTraffic(Traffic):
     async def upward(self, text: str) -> str | None:
         if texts.size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
             if texts.parse_type(text) == "client_diagnostic":
-                await self._diagnostics.keep(text)
-                return None
+                return text if self._diagnostics.admits(text) else None
         if not self._is_prepared and names_files(text):
             text, warning = await self._voices.run(name_voices, text, self._voices)
             self.warning = warning or self.warning
@@ -152,8 +150,6 @@ class LiveTraffic(Traffic):
             case "prepared":
                 self._is_prepared = True
                 ticket.has_started = True
-                with suppress(ValidationError):
-                    self._diagnostics.begin(duplex.Prepared.model_validate_json(text))
             case "paused":
                 ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":

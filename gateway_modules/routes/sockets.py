@@ -16,7 +16,7 @@ from core.protocols.queueing import EventQueueingMachine, QueueingMachine, WaitL
 from core.schemas import queue
 from gateway_modules.administration import APP_OF_REQUEST
 from gateway_modules.relay.relay import Relay, Request
-from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
+from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.service import Gateway, gateway_of
 from gateway_modules.web.client_socket import ClientSocket, SocketKind
@@ -144,8 +144,7 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
         return TurnTraffic(gateway.voices)
     if kind is SocketKind.CHAT:
         return ChatTraffic(gateway.voices)
-    diagnostics = DiagnosticsFile(gateway.recordings, gateway.settings.limits)
-    return LiveTraffic(kind, gateway.voices, diagnostics)
+    return LiveTraffic(kind, gateway.voices, DiagnosticsLimit(gateway.settings.limits))
 
 
 def record_refusal(gateway: Gateway, error: errors.OmniError) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("ray")  # an extra
 
-from benchmarks.cluster import SLOTS, Cluster, LoadSession, running
+from benchmarks.cluster import SLOTS, Cluster, running
 from benchmarks.cluster_machines import machines
 from benchmarks.launched import ASK_S, wait_until
+from benchmarks.paced_client import Session
 from config import PROJECT_ROOT
 from launcher.conductor import NO_MACHINE
 from launcher.scaling import SETTLE_S
@@ -38,7 +39,7 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(made)
 
 
-def wait_for_more(sessions: list[LoadSession]) -> None:
+def wait_for_more(sessions: list[Session]) -> None:
     """Wait until each of these sessions got two more results."""
     before = [len(session.latencies_s) for session in sessions]
 
@@ -47,14 +48,14 @@ def wait_for_more(sessions: list[LoadSession]) -> None:
         return all(len(session.latencies_s) > count + 1 for session, count in counts)
 
     wait_until("every session got results", have_more, LIMIT_S)
-    assert not any(session.has_ended for session in sessions)
+    assert not any(session.problem for session in sessions)
 
 
 def test_a_seat_on_the_first_machine_serves(cluster: Cluster) -> None:
     printed = cluster.launch("--workers", "1", "--detach")
     assert f"Ready: {cluster.url}" in printed
     with running(cluster.url, SLOTS) as sessions:
-        assert {session.seat for session in sessions} == {"seat_0"}
+        assert {session.worker_id for session in sessions} == {"seat_0"}
 
 
 def test_a_seat_waits_for_a_machine(cluster: Cluster) -> None:
@@ -64,17 +65,17 @@ def test_a_seat_waits_for_a_machine(cluster: Cluster) -> None:
     cluster.machines.add(gpus=1)
     cluster.wait_for_seats(2)
     with running(cluster.url, 2 * SLOTS) as sessions:
-        seats = [session.seat for session in sessions]
+        seats = [session.worker_id for session in sessions]
         assert [seats.count(name) for name in ("seat_0", "seat_1")] == [SLOTS, SLOTS]
 
 
 def test_a_killed_seat_is_restarted_and_other_sessions_continue(cluster: Cluster) -> None:
     with running(cluster.url, SLOTS + 1) as sessions:
         cluster.recovery_s(cluster.kill_seat)
-        others = [session for session in sessions if not session.has_ended]
+        others = [session for session in sessions if not session.problem]
         assert 0 < len(others) < len(sessions)
         wait_for_more(others)
-        assert len({session.seat for session in others}) == 1
+        assert len({session.worker_id for session in others}) == 1
 
 
 def test_the_seat_of_a_killed_machine_serves_elsewhere(cluster: Cluster) -> None:
@@ -82,7 +83,7 @@ def test_the_seat_of_a_killed_machine_serves_elsewhere(cluster: Cluster) -> None
     machine = cluster.machine_with_seat()
     with running(cluster.url, SLOTS + 1) as sessions:
         cluster.recovery_s(machine.kill)
-        others = [session for session in sessions if not session.has_ended]
+        others = [session for session in sessions if not session.problem]
         assert others
         wait_for_more(others)
     cluster.wait_for_seats(2)
@@ -103,7 +104,7 @@ def test_a_seat_with_sessions_is_not_removed(cluster: Cluster) -> None:
         wait_until("one seat is drained", is_delisted, LIMIT_S, ASK_S)
         time.sleep(2 * SETTLE_S)  # long enough for a wrong removal
         wait_for_more(sessions)
-        assert leaving in {session.seat for session in sessions}
+        assert leaving in {session.worker_id for session in sessions}
     cluster.wait_for_seats(1)
     status = cluster.launch("--status")
     wait_until(

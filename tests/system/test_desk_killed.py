@@ -16,8 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.cluster import LoadSession
+from benchmarks.cluster import talk
 from benchmarks.launched import free_ports, wait_until
+from benchmarks.paced_client import Session
 from launcher.processes import bound_command
 from tests.source_tree import ROOT
 
@@ -100,11 +101,11 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 
 @contextmanager
-def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[list[LoadSession]]:
+def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[list[Session]]:
     """Hold sessions by both doors in turn."""
-    sessions = [LoadSession() for _ in range(count)]
+    sessions = [Session() for _ in range(count)]
     doors = [parts.url(FIRST_DOOR), parts.url(SECOND_DOOR)]
-    tasks = [loop.create_task(session.run(doors[n % 2])) for n, session in enumerate(sessions)]
+    tasks = [loop.create_task(talk(session, doors[n % 2])) for n, session in enumerate(sessions)]
     try:
         yield sessions
     finally:
@@ -140,7 +141,7 @@ def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
             counts = [len(session.latencies_s) for session in sessions]
             began_s = time.monotonic()
             run_until("units come", lambda: time.monotonic() - began_s > 5)
-            assert not any(session.has_ended for session in (*sessions, *waiting))
+            assert not any(session.problem for session in (*sessions, *waiting))
             parts.start(DESK)
             run_until("the queue is back", lambda: parts.queue(SECOND_DOOR) == WAITING)
             run_until(
@@ -150,8 +151,8 @@ def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
                     for session, before in zip(sessions, counts, strict=True)
                 ),
             )
-            assert not any(session.seat for session in waiting), "no slot was free"
-        assert not any(session.has_ended for session in sessions)
+            assert not any(session.worker_id for session in waiting), "no slot was free"
+        assert not any(session.problem for session in sessions)
         assert [session.late for session in sessions] == [0] * SESSIONS
         worst_s = max(latency_s for session in sessions for latency_s in session.latencies_s)
         units = sum(len(session.latencies_s) for session in sessions)

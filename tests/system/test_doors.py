@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import LoadSession
+from benchmarks.cluster import talk
 from benchmarks.launched import HOST, Plan, free_ports, wait_until
+from benchmarks.paced_client import Session
 from tests.system.running import LIMIT_S, RunningSystem
 
 pytestmark = pytest.mark.matrix
@@ -59,10 +60,10 @@ async def scenario(system: RunningSystem) -> None:
         return row["restarts"] == 1 and row["phase"] == "ready"
 
     doors = [f"http://{HOST}:{system.port + index}" for index in range(DOORS)]
-    sessions = [LoadSession() for _ in doors]
+    sessions = [Session() for _ in doors]
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(session.run(url))
+            group.create_task(talk(session, url))
             for session, url in zip(sessions, doors, strict=True)
         ]
         await until("both are served", lambda: all(session.latencies_s for session in sessions))
@@ -77,13 +78,13 @@ async def scenario(system: RunningSystem) -> None:
                 for session, count in zip(sessions, counts, strict=True)
             ),
         )
-        assert not any(session.has_ended for session in sessions)
+        assert not any(session.problem for session in sessions)
 
         os.kill(system.pid("door_0"), signal.SIGKILL)
         await until("the door is up again", lambda: is_up_again("door_0"))
-        newcomer = LoadSession()
-        tasks.append(group.create_task(newcomer.run(doors[0])))
+        newcomer = Session()
+        tasks.append(group.create_task(talk(newcomer, doors[0])))
         await until("a new session is served there", lambda: newcomer.latencies_s)
-        assert not sessions[1].has_ended
+        assert not sessions[1].problem
         for task in tasks:
             task.cancel()

@@ -31,13 +31,12 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay, Request
-from gateway_modules.relay.telemetry import DiagnosticsFile, RelayTelemetry
+from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, Pace, SocketKind
 from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
-from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool, release
 from tests.fakes.virtual_time import VirtualTimeLoop
@@ -167,8 +166,7 @@ class Scene:
             return TurnTraffic(voices)
         if self.kind is SocketKind.CHAT:
             return ChatTraffic(voices)
-        diagnostics = DiagnosticsFile(FolderStore(self.folder), Settings().limits)
-        return LiveTraffic(self.kind, voices, diagnostics)
+        return LiveTraffic(self.kind, voices, DiagnosticsLimit(Settings().limits))
 
     async def _take(self, event: Raw) -> None:
         await asyncio.sleep(self.send_s)

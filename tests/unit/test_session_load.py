@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 from websockets.asyncio.server import ServerConnection, serve
 
 from benchmarks.launched import Device
-from benchmarks.paced_client import Script, Session, run_session
+from benchmarks.paced_client import UNIT_S, Script, Session
 from benchmarks.session_load import PICTURE_SIZE, Load, Usage, scripts
 from benchmarks.sessions import Options, plan_of
 
@@ -64,9 +65,9 @@ def test_pictures_are_jpegs_of_the_size_a_camera_gives(tmp_path: Path) -> None:
 
 
 def test_an_answer_belongs_to_the_unit_that_came_when_it_says() -> None:
-    session, sent_s = Session(), [10.0, 11.0, 12.0, 13.0]
-    session.take_result(result(300, samples=24_000), 10.3, sent_s)
-    session.take_result(result(1_400, slices=2), 13.4, sent_s)  # of the third: the second is lost
+    session = Session(sent_s=[10.0, 11.0, 12.0, 13.0])
+    session.take_result(result(300, samples=24_000), 10.3)
+    session.take_result(result(1_400, slices=2), 13.4)  # of the third: the second is lost
     assert session.latencies_s == pytest.approx([0.3, 1.4])
     assert (session.dropped, session.settled) == (1, 3)
     assert session.speaking_s == pytest.approx([0.3])
@@ -82,9 +83,57 @@ def test_whoever_gets_no_place_in_time_leaves() -> None:
     async def wait() -> Session:
         async with serve(turn_nobody_in, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            return await run_session(f"ws://127.0.0.1:{port}", Script(["{}"], patience_s=0.05))
+            session = Session()
+            await session.run(f"ws://127.0.0.1:{port}", Script(["{}"], patience_s=0.05))
+            return session
 
-    assert asyncio.run(wait()).problem == "ProtocolError: no place in 0.05 s"
+    session = asyncio.run(wait())
+    assert session.problem == "ProtocolError: no place in 0.05 s"
+    assert session.ended_s is not None and session.late == 0
+
+
+@pytest.mark.parametrize(("latency_s", "late"), [(0.5, 0), (1.5, 1), (2.5, 1)])
+def test_a_result_after_the_next_unit_was_due_is_late(latency_s: float, late: int) -> None:
+    begin_s = time.monotonic()
+    session = Session(sent_s=[begin_s + second * UNIT_S for second in range(3)])
+    session.take_result(result(1_000 * latency_s), begin_s + latency_s)
+    assert session.latencies_s == [pytest.approx(latency_s)] and session.late == late
+
+
+def test_units_without_a_result_are_late() -> None:
+    now_s = time.monotonic()
+    session = Session(sent_s=[now_s - age_s for age_s in (3.5, 2.5, 1.5, 0.5)])
+    assert (session.late, session.overdue) == (3, 3)
+    session.take_result(result(2_500), now_s)  # the server gave up the first
+    assert session.latencies_s == [pytest.approx(2.5)]
+    assert (session.late, session.dropped, session.overdue) == (3, 1, 1)
+    session.ended_s = now_s + 0.4  # the newest was not due yet
+    assert (session.late, session.settled + session.overdue) == (3, 3)
+
+
+def test_an_endless_session_repeats_its_sounds_until_the_server_ends_it() -> None:
+    received: list[str] = []
+
+    async def serve_three_units(socket: ServerConnection) -> None:
+        await socket.send(json.dumps({"type": "queue_done", "worker_id": "seat_1"}))
+        await socket.recv()
+        await socket.send(json.dumps({"type": "prepared"}))
+        for _ in range(3):
+            received.append(str(await socket.recv()))
+            await socket.send(json.dumps(result(1)))
+        await socket.send(json.dumps({"type": "error", "message": "The worker has ended."}))
+
+    async def run() -> Session:
+        async with serve(serve_three_units, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            session = Session()
+            await session.run(f"ws://127.0.0.1:{port}", Script(["a", "b"], is_endless=True))
+            return session
+
+    session = asyncio.run(run())
+    assert received == ["a", "b", "a"]
+    assert session.problem == "ProtocolError: The worker has ended."
+    assert (session.worker_id, len(session.latencies_s)) == ("seat_1", 3)
 
 
 def test_a_cards_worker_chooses_its_slots_and_sees_the_card() -> None:

@@ -132,6 +132,15 @@ def test_the_duplex_timeline_has_each_documented_field(bench: Bench) -> None:
     assert "你好" in text and '\n  "mode"' in text  # UTF-8, indent 2
 
 
+def test_measurements_of_the_client_have_a_file_of_their_own(bench: Bench) -> None:
+    recorder = bench.duplex()
+    recorder.record_diagnostic('{"metrics":{"fps":30}}')
+    recorder.record_diagnostic('{"metrics":{"note":"一"}}')
+    end(recorder)
+    lines = (bench.folder("dx") / "diagnostics.jsonl").read_text(encoding="utf8").splitlines()
+    assert lines == ['{"metrics":{"fps":30}}', '{"metrics":{"note":"一"}}']
+
+
 def test_turns_are_counted_when_they_end_or_are_interrupted(bench: Bench) -> None:
     sound = level(0.1, 24_000)
     results = [speak("a", sound), speak("b", sound, ends=True), speak("c", sound)]

@@ -40,7 +40,7 @@ SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time
 IDLE_S: Final = 600.0  # ours: longest time without any event of the client
 
 
-class GptLiveMachine(TableMachine[Phase, Effect]):
+class GptLiveMachine(TableMachine):
     def __init__(
         self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError, SessionInUseError
-from core.protocols.queueing import QueueingPhase
-from core.schemas.queue import RequestType
+from core.schemas.queue import QueueingPhase, RequestType
 from core.schemas.worker import ActionResult, WorkerHealth
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection

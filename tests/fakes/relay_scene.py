@@ -82,9 +82,10 @@ class WorkerSocket:
             raise reply
         return reply
 
-    async def close(self) -> None:
+    async def close(self, code: int = 1000) -> None:
         await asyncio.sleep(0)
         self.is_open = False
+        self.say(ConnectionClosedOK(Close(code, ""), None))
         await asyncio.sleep(0)
 
     def say(self, reply: Raw | Exception) -> None:
@@ -118,7 +119,7 @@ class Scene:
     workers: int = 1
     unreachable: int = 0  # connections that fail before one is made
     may_connect: asyncio.Event = field(default_factory=asyncio.Event)
-    order: int | None = None
+    grace_s: float = 0.0  # for a client to resume
     max_wait_s: float = 8.0
     first: Message | None = None
     held_limits: HoldLimits = field(default_factory=HoldLimits)
@@ -146,16 +147,11 @@ class Scene:
 
     def _relay(self) -> Relay:
         request_type = self.kind.request_type("adx_1")
-        websocket = WebSocket(
-            {"type": "websocket", "headers": []},
-            receive=self.incoming.get,
-            send=self._take,  # type: ignore[arg-type]
-        )
-        self.websocket = websocket
+        self.websocket = websocket = self._websocket()
         metrics = GatewayMetrics(CollectorRegistry())
         lease = Budget(MIB, MIB).lease("")
         return Relay(
-            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, grace_s=0.0),
+            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, self.grace_s),
             self._traffic(),
             self.pool,
             Request(
@@ -168,11 +164,27 @@ class Scene:
                 QueueingLimits(),
                 tries=1,
                 max_wait_s=self.max_wait_s if self.kind.has_events else None,
-                order=self.order,
             ),
             RelayTelemetry(metrics, request_type.value),
             self.first,
         )
+
+    def _websocket(self) -> WebSocket:
+        return WebSocket(
+            {"type": "websocket", "headers": []},
+            receive=self.incoming.get,
+            send=self._take,  # type: ignore[arg-type]
+        )
+
+    async def resume(self) -> asyncio.Task[None]:
+        """Lose the client's socket, and continue over another one."""
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await asyncio.sleep(1.0)
+        assert self.relay.is_away
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        websocket = self._websocket()
+        await websocket.accept()
+        return asyncio.create_task(self.relay.resume(websocket, 0))
 
     def _traffic(self) -> Traffic:
         decoder = AudioDecoder()

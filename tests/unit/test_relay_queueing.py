@@ -348,6 +348,20 @@ async def test_a_request_that_moves_keeps_its_position(tmp_path: Path) -> None:
         await stage.hear("queue_done", 2)
 
 
+@in_virtual_time
+async def test_a_client_that_resumes_is_told_that_its_worker_is_gone(tmp_path: Path) -> None:
+    async def keeps(*_: object) -> bool:
+        return True
+
+    async with staged(LIVE, tmp_path, "relaying", workers=2, grace_s=60.0) as stage:
+        vars(stage.pool.client)["keeps"] = keeps
+        stage.unreachable = 1
+        resuming = await stage.resume()
+        assert await stage.end() == [1011]
+        assert stage.last("error")["code"] == "worker_unreachable"
+        await resuming
+
+
 @pytest.mark.parametrize(("given", "passed_on"), [(1007, 1007), (1000, 1000), (4999, 1000)])
 @in_virtual_time
 async def test_the_workers_close_code_is_passed_on(

@@ -93,7 +93,7 @@ class Ending:
 
 @dataclass(eq=False, repr=False)
 class WorkerLink:
-    """A request's way to a worker: one for each turn, or for the whole session."""
+    """What the relay holds for a request: one for each turn, or for the whole session."""
 
     pool: Pool
     request: Request
@@ -110,8 +110,14 @@ class WorkerLink:
 
     def _new_ticket(self, order: int | None) -> Ticket:
         request = self.request
-        session = request.request_type, request.session_id
-        return Ticket(*session, self.history_hash, request.client, request.owner, order or 0)
+        return Ticket(
+            request.request_type,
+            request.session_id,
+            self.history_hash,
+            request.client,
+            request.owner,
+            order or 0,
+        )
 
     # --- the queue ---
 

@@ -171,14 +171,14 @@ class Relay:
         self._link = WorkerLink(self.pool, request, history_hash, held)
         self.request = replace(request, order=None)  # later turns queue at the end
         self._wait_in_queue()
-        self._link_task = self._tasks.create_task(self._serve(self._link), name="relay worker")
+        self._link_task = self._tasks.create_task(self._run_link(self._link), name="relay worker")
         self._is_settled.set()
 
     # --- with a request for a worker ---
 
-    async def _serve(self, link: WorkerLink) -> None:
+    async def _run_link(self, link: WorkerLink) -> None:
         try:
-            end = await self._be_served(link)
+            end = await self._queue_and_relay(link)
         except errors.OmniError as error:
             self._telemetry.failed(error)
             self.fail(error)
@@ -194,7 +194,7 @@ class Relay:
         else:
             self._await_turn()
 
-    async def _be_served(self, link: WorkerLink) -> str | Ending:
+    async def _queue_and_relay(self, link: WorkerLink) -> str | Ending:
         """Queue, and relay until the worker is released; return a turn's last message or the end.
 
         A worker that cannot be reached is replaced by another one.
@@ -203,9 +203,9 @@ class Relay:
         while True:
             with await link.enter():
                 await link.wait(self._report)
-                await self._connect(link)
+                await self._tell_assigned(link)
                 try:
-                    return await self._use(link)
+                    return await self._connect_and_relay(link)
                 except errors.WorkerUnreachableError:
                     if not link.move() or moves == link.request.limits.max_moves:
                         raise
@@ -228,14 +228,14 @@ class Relay:
         if self.request.kind.has_events:  # OpenAI's protocols have no queue messages for the ticket
             await self._offer_return(position.return_ticket)
 
-    async def _connect(self, link: WorkerLink) -> None:
+    async def _tell_assigned(self, link: WorkerLink) -> None:
         self._phase = QueueingPhase.CONNECTING
         self._limit_wait(None)
         self._telemetry.assigned(link.worker.worker_id)
         if link.last_seq is None:  # else the worker has retained the session that continues
             await self._say_queue_done()
 
-    async def _use(self, link: WorkerLink) -> str | Ending:
+    async def _connect_and_relay(self, link: WorkerLink) -> str | Ending:
         """Connect and relay; again whenever a client resumes that was away."""
         while True:
             async with link.connection() as socket:

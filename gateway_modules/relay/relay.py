@@ -259,7 +259,8 @@ class Relay:
         self._is_settled.set()
 
     async def _listen(self, link: WorkerLink, socket: WorkerSocket) -> str | Ending:
-        socket.shortcut.take = lambda text: not link.is_detached and self._pass_down_now(text)
+        pass_down_now = self._pass_down_now
+        socket.shortcut.take = lambda text: not link.is_detached and pass_down_now(text)
         try:
             while True:
                 text = await socket.next_text()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from core.schemas.limits import MIB
 from core.store import Store
 from gateway_modules.openai.sessions import EventTraffic, HoldLimits
 from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.link import QueueingLimits, Request
 from gateway_modules.relay.relay import Relay
@@ -30,7 +33,8 @@ from gateway_modules.web.client_socket import ClientSocket, Pace, SocketKind
 from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
-from tests.fakes.pools import make_pool
+from tests.fakes.gateway_stage import until
+from tests.fakes.pools import ask, make_pool, release, workers_of
 
 # Any: messages as JSON has them.
 Raw = dict[str, Any]
@@ -253,3 +257,74 @@ class Scene:
         assert self.types.count("error") <= 1
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert left == []
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Stage(Scene):
+    """A scene whose first worker is occupied until `assign`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.others: list[Ticket] = []
+
+    def occupy(self) -> None:
+        self.others = [ask(self.pool, "duplex")[0] for _ in workers_of(self.pool)]
+
+    def assign(self) -> None:
+        for other in self.others:
+            release(self.pool, other.worker, ticket=other)
+        self.others = []
+
+    def ask(self) -> None:
+        """Request a worker, as this kind of client does."""
+        if self.kind is SocketKind.STREAMING:
+            self.say(type="prefill", messages=[USER])
+        elif self.kind is SocketKind.CHAT:
+            self.say(messages=[USER])
+
+    async def reach(self, phase: str) -> None:
+        """Go on to a phase; a worker that is assigned is not connected before `relaying`."""
+        self.may_connect.clear()
+        self.ask()
+        await self.hear("queued")
+        if phase != "waiting":
+            self.assign()
+            await self.hear("queue_done")
+        if phase == "relaying":
+            self.may_connect.set()
+            await until(lambda: self.relay.phase == phase)
+        assert self.relay.phase == phase
+
+    async def end(self) -> list[int]:
+        """Wait for the end of the relay; return the close codes."""
+        assert self.running is not None
+        await self.running
+        return self.closed
+
+    @property
+    def told(self) -> list[Any]:
+        """What the latest worker was told."""
+        return self.sockets[-1].told
+
+
+@asynccontextmanager
+async def staged(
+    kind: SocketKind, folder: Path, phase: str | None = None, **options: Any
+) -> AsyncIterator[Stage]:
+    """Run a relay for the block; whatever happened in it, nothing is left afterwards."""
+    stage = Stage(kind, folder, **options)
+    stage.occupy()
+    await stage.websocket.accept()
+    stage.running = asyncio.create_task(stage.relay.run())
+    try:
+        if phase is not None:
+            await stage.reach(phase)
+        yield stage
+    finally:
+        stage.leave()
+        await asyncio.gather(stage.running, return_exceptions=True)
+        stage.assign()
+        stage.check_quiet()

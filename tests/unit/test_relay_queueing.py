@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosedOK
@@ -16,90 +13,15 @@ from websockets.frames import Close
 from core.errors import EndedByAdminError, ShuttingDownError
 from core.schemas.export.pages import pages
 from core.schemas.queue import QueueingPhase
-from gateway_modules.openai.sessions import EVENT, HoldLimits
-from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.link import QueueingLimits
-from gateway_modules.relay.traffic import Message
 from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.gateway_stage import until
 from tests.fakes.pools import ask, freshest, release, workers_of
-from tests.fakes.relay_scene import USER, Scene
+from tests.fakes.relay_scene import USER, now_s, staged
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
 LIVE, TURNS, CHAT = SocketKind.DUPLEX, SocketKind.STREAMING, SocketKind.CHAT
-EVENTS = SocketKind.REALTIME
 PHASES = ["waiting", "connecting"]
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
-class Stage(Scene):
-    """A scene whose first worker is occupied until `assign`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.others: list[Ticket] = []
-
-    def occupy(self) -> None:
-        self.others = [ask(self.pool, "duplex")[0] for _ in workers_of(self.pool)]
-
-    def assign(self) -> None:
-        for other in self.others:
-            release(self.pool, other.worker, ticket=other)
-        self.others = []
-
-    def ask(self) -> None:
-        """Request a worker, as this kind of client does."""
-        if self.kind is TURNS:
-            self.say(type="prefill", messages=[USER])
-        elif self.kind is CHAT:
-            self.say(messages=[USER])
-
-    async def reach(self, phase: str) -> None:
-        """Go on to a phase; a worker that is assigned is not connected before `relaying`."""
-        self.may_connect.clear()
-        self.ask()
-        await self.hear("queued")
-        if phase != "waiting":
-            self.assign()
-            await self.hear("queue_done")
-        if phase == "relaying":
-            self.may_connect.set()
-            await until(lambda: self.relay.phase == phase)
-        assert self.relay.phase == phase
-
-    async def end(self) -> list[int]:
-        """Wait for the end of the relay; return the close codes."""
-        assert self.running is not None
-        await self.running
-        return self.closed
-
-    @property
-    def told(self) -> list[Any]:
-        """What the latest worker was told."""
-        return self.sockets[-1].told
-
-
-@asynccontextmanager
-async def staged(
-    kind: SocketKind, folder: Path, phase: str | None = None, **options: Any
-) -> AsyncIterator[Stage]:
-    """Run a relay for the block; whatever happened in it, nothing is left afterwards."""
-    stage = Stage(kind, folder, **options)
-    stage.occupy()
-    await stage.websocket.accept()
-    stage.running = asyncio.create_task(stage.relay.run())
-    try:
-        if phase is not None:
-            await stage.reach(phase)
-        yield stage
-    finally:
-        stage.leave()
-        await asyncio.gather(stage.running, return_exceptions=True)
-        stage.assign()
-        stage.check_quiet()
 
 
 @in_virtual_time
@@ -144,6 +66,7 @@ async def test_one_early_prepare_is_held_and_audio_is_dropped(phase: str, tmp_pa
         stage.say(type="audio_chunk")
         stage.say(type="heartbeat")
         await stage.hear("warning")
+        await let_others_run(30)
         stage.assign()
         stage.may_connect.set()
         await stage.hear("prepared")
@@ -434,130 +357,3 @@ def test_the_page_has_the_limits() -> None:
     page = pages()["queue"]
     for limit in fields(QueueingLimits):
         assert f"| `{limit.name}` | `{limit.default}` | " in page
-
-
-# --- OpenAI's protocols, whose clients wait for a limited time ---
-
-
-def event(text: str) -> dict[str, str]:
-    return {"type": "conversation.item.create", "text": text}
-
-
-def audio(text: str) -> dict[str, str]:
-    return {"type": "input_audio_buffer.append", "text": text}
-
-
-async def texts_forwarded(stage: Stage) -> list[str]:
-    """Assign the worker and return what was held for it."""
-    stage.assign()
-    await until(lambda: stage.relay.phase is QueueingPhase.RELAYING)
-    return [message["text"] for message in stage.told]
-
-
-@in_virtual_time
-async def test_only_changes_of_the_position_are_sent(tmp_path: Path) -> None:
-    async with staged(EVENTS, tmp_path, max_wait_s=600.0) as stage:
-        await stage.hear("queued")
-        await asyncio.sleep(20)
-        assert stage.types == ["queued"]
-        stage.assign()
-        await stage.hear("queue_done")
-
-
-@in_virtual_time
-async def test_events_sent_while_waiting_are_forwarded_in_order(tmp_path: Path) -> None:
-    first = Message(EVENT, '{"type": "session.update", "text": "first"}')
-    async with staged(EVENTS, tmp_path, first=first, max_wait_s=600.0) as stage:
-        for message in (event("a"), audio("b"), event("c")):
-            stage.say(**message)
-        await let_others_run(30)
-        assert await texts_forwarded(stage) == ["first", "a", "b", "c"]
-
-
-@in_virtual_time
-async def test_a_wait_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    async with staged(EVENTS, tmp_path, max_wait_s=600.0) as stage:
-        began_s = now_s()
-        assert await stage.end() == [1013]
-        assert now_s() - began_s == pytest.approx(600.0)
-        text = "The queue is full. Please try again later."
-        assert stage.last("error")["error"]["message"] == text
-
-
-@in_virtual_time
-async def test_a_wait_that_will_be_too_long_ends_after_a_second(tmp_path: Path) -> None:
-    async with staged(EVENTS, tmp_path) as stage:
-        began_s = now_s()
-        assert await stage.end() == [1013]
-        assert now_s() - began_s == pytest.approx(1.0)
-    async with staged(EVENTS, tmp_path) as stage:
-        await asyncio.sleep(0.9)
-        stage.assign()
-        await stage.hear("queue_done")
-        await asyncio.sleep(60)
-        assert not stage.closed, "a worker came back in time"
-
-
-@in_virtual_time
-async def test_beyond_the_bound_the_oldest_held_audio_is_dropped(tmp_path: Path) -> None:
-    limits = HoldLimits(max_audio_chars=200)
-    async with staged(EVENTS, tmp_path, held_limits=limits, max_wait_s=600.0) as stage:
-        for message in (event("update"), *(audio(str(number) * 40) for number in range(3))):
-            stage.say(**message)
-        await let_others_run(30)
-        assert await texts_forwarded(stage) == ["update", "1" * 40, "2" * 40]
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        (HoldLimits(max_events=2), [event("a"), audio("b"), event("c"), event("d")]),
-        (
-            HoldLimits(max_audio_chars=50, max_chars=200),
-            [event("a" * 60), audio("b" * 60), event("c" * 60)],
-        ),
-    ],
-    ids=["too many", "too long"],
-)
-@in_virtual_time
-async def test_too_many_held_events_end_the_connection(
-    limits: HoldLimits, said: list[dict[str, str]], tmp_path: Path
-) -> None:
-    async with staged(EVENTS, tmp_path, held_limits=limits, max_wait_s=600.0) as stage:
-        for message in said[:-1]:
-            stage.say(**message)
-        await let_others_run(30)
-        assert not stage.closed
-        stage.say(**said[-1])
-        assert await stage.end() == [1013]
-        text = "Too many events came before the session began."
-        assert stage.last("error")["error"]["message"] == text
-
-
-@in_virtual_time
-async def test_another_worker_is_awaited_as_long_as_the_first(tmp_path: Path) -> None:
-    async with staged(EVENTS, tmp_path, workers=2, max_wait_s=600.0, unreachable=1) as stage:
-        await stage.hear("queued")
-        stage.say(**event("a"))
-        await asyncio.sleep(500)
-        first, stage.others = stage.others[0], stage.others[1:]
-        release(stage.pool, first.worker, ticket=first)
-        await stage.hear("queued", 2)
-        await asyncio.sleep(500)
-        assert not stage.closed
-        assert await texts_forwarded(stage) == ["a"]
-
-
-@in_virtual_time
-async def test_only_invalid_events_leave_the_session_open(tmp_path: Path) -> None:
-    async with staged(EVENTS, tmp_path, max_wait_s=600.0) as stage:
-        stage.incoming.put_nowait({"type": "websocket.receive", "bytes": b"x"})
-        await stage.hear("error")
-        assert not stage.closed
-        stage.sent.clear()
-        stage.say(**event("x" * 20_000))
-        assert await stage.end() == [1009]
-        assert stage.types == ["error"]
-    async with staged(EVENTS, tmp_path, max_wait_s=600.0) as stage:
-        stage.relay.end()
-        assert await stage.end() == [1008]

@@ -34,7 +34,7 @@ from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
 from tests.fakes.gateway_stage import until
-from tests.fakes.pools import ask, make_pool, release, workers_of
+from tests.fakes.pools import ask, make_pool, workers_of
 
 # Any: messages as JSON has them.
 Raw = dict[str, Any]
@@ -271,11 +271,11 @@ class Stage(Scene):
         self.others: list[Ticket] = []
 
     def occupy(self) -> None:
-        self.others = [ask(self.pool, "duplex")[0] for _ in workers_of(self.pool)]
+        self.others += [ask(self.pool, "duplex")[0] for _ in workers_of(self.pool)]
 
     def assign(self) -> None:
         for other in self.others:
-            release(self.pool, other.worker, ticket=other)
+            self.pool.leave(other)
         self.others = []
 
     def ask(self) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.websockets import WebSocket, WebSocketState
 
 from core.errors import ShuttingDownError
@@ -18,8 +20,8 @@ from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.web.client_socket import ResumableSocket, SocketKind
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, release
-from tests.fakes.relay_scene import USER, Scene
-from tests.fakes.virtual_time import VirtualTimeLoop
+from tests.fakes.relay_scene import USER, Scene, Stage, staged
+from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time, let_others_run
 
 # A task cancelled before its first step never runs what the counter of awaits wrapped.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
@@ -119,6 +121,50 @@ def test_whatever_happens_at_any_await_leaves_nothing(
     assert count > 30
     for at in range(count):
         play(kind, tmp_path, at, HAPPENINGS[speech_event])
+
+
+def saying(kind: str) -> Callable[[Stage], None]:
+    return lambda stage: stage.say(type=kind)
+
+
+ACTS: dict[str, Callable[[Stage], object]] = {
+    "request": Stage.ask,
+    **{
+        kind: saying(kind)
+        for kind in "prepare generate stop close audio_chunk heartbeat dance".split()
+    },
+    "assign": Stage.assign,
+    "occupy": Stage.occupy,
+    "let connect": lambda stage: stage.may_connect.set(),
+    "connect late": lambda stage: stage.may_connect.clear(),
+    "be unreachable": lambda stage: vars(stage).update(unreachable=1),
+    "lose the worker": Stage.kill_worker,
+    "cancel the ticket": Stage.cancel_tickets,
+    "stop from outside": lambda stage: stage.relay.stop_soon(),
+    "end": lambda stage: stage.relay.end(),
+    "shut down": lambda stage: stage.relay.fail(ShuttingDownError()),
+    "leave": Stage.leave,
+}
+
+
+@given(
+    st.sampled_from([SocketKind.DUPLEX, SocketKind.STREAMING, SocketKind.CHAT]),
+    st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.integers(0, 20)), max_size=20),
+)
+def test_every_worker_is_released_whatever_happens_in_whatever_order(
+    tmp_path_factory: pytest.TempPathFactory, kind: SocketKind, acts: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+
+    @in_virtual_time
+    async def live() -> None:
+        async with staged(kind, folder, workers=2) as stage:
+            for act, rounds in acts:
+                ACTS[act](stage)
+                await let_others_run(rounds)
+        assert "error" not in stage.types[:-1], "it is the last message"
+
+    live()
 
 
 def test_a_close_at_any_await_is_no_lost_worker(tmp_path: Path) -> None:

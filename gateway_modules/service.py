@@ -17,13 +17,11 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, Settings
-from core.errors import NoWorkerError
+from core.errors import NoWorkerError, ShuttingDownError
 from core.files import ensure_admin_token
 from core.metrics import GatewayMetrics, new_registry
-from core.protocols.events import Event, ShuttingDown
-from core.protocols.queueing import QueueingLimits
 from core.schemas.limits import EVENT_LIMIT_BYTES
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
@@ -31,17 +29,17 @@ from gateway_modules.administration import AppRegistry, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.pages import Languages, Pages, PresetLibrary, find_pages
 from gateway_modules.queue.desk_client import DeskClient, Pool
-from gateway_modules.queue.desk_link import DeskHttp
+from gateway_modules.queue.desk_link import DeskHttp, SessionCommand
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
+from gateway_modules.relay.link import PATIENCE_S, QueueingLimits
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, Doors, LiveSessions
-from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.relay.telemetry import Trends
 from gateway_modules.voices import VoiceLibrary, find_default_voice
 from gateway_modules.web import limits as client_limits
 from gateway_modules.web import security
-from gateway_modules.web.client_socket import Pace, SocketKind
+from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import NO_SOCKET, Budget
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
@@ -158,10 +156,10 @@ class Gateway:
         self.relay_pool.close_intake()
         for relay in self.live.all():
             if relay.is_away:  # no new socket is accepted; the next gateway may resume it
-                relay.post(ShuttingDown())
+                relay.fail(ShuttingDownError())
         await self.relay_pool.wait_until_idle(limit_s)
         for relay in self.live.all():
-            relay.post(ShuttingDown())
+            relay.fail(ShuttingDownError())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)
 
 
@@ -339,8 +337,8 @@ def _pool(
             client=client,
         )
 
-    def post(session_id: str, event: Event) -> None:
-        if (relay := live.get(session_id)) is not None:
-            relay.post(event)
+    def obey(message: SessionCommand) -> None:
+        if (relay := live.get(message.session_id)) is not None:
+            relay.end() if message.command == "end" else relay.stop_soon()
 
-    return DeskClient(settings, client, post)
+    return DeskClient(settings, client, obey)

@@ -14,7 +14,6 @@ from core.protocols.events import Frozen, Segment, TimerName
 from core.protocols.openai_events import ServerEvent
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
-from core.schemas.queue import RequestType
 from core.schemas.realtime_session import AudioFormat, Transcription
 
 ServerMessage = (
@@ -166,60 +165,15 @@ class Release(Frozen):
     """Once per machine: free the session's resources after running work has ended."""
 
 
-# --- carried out by the gateway's relay ---
-
-
-class Enqueue(Frozen):
-    """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`."""
-
-    request_type: RequestType
-    # Streaming: the `prefill` whose history selects the worker.
-    first_text: str | None = field(default=None, repr=False)
-    order: int | None = None  # the position it holds already; None is last
-
-
-class CancelTicket(Frozen):
-    """Leave the queue. If a worker was assigned meanwhile, `Assigned` still follows."""
-
-
-class ReportPosition(Frozen):
-    """Emit `PositionChanged` now."""
-
-
-class ConnectWorker(Frozen):
-    """Open the socket to the worker. Ends in `WorkerConnected` or `WorkerFailed`."""
-
-
-class Forward(Frozen):
-    """Forward a held message of the client to the worker."""
-
-    text: str = field(repr=False)
-
-
-class StartRelay(Frozen):
-    """Relay texts both ways from now on, unread."""
-
-
-class ReleaseWorker(Frozen):
-    """Once per `Assigned`: close the socket to the worker, then release the worker."""
-
-    # The turn or session ended in order; otherwise the state of the worker's cache is unknown.
-    is_clean: bool
-
-
 SocketEffect = Send | StartTimer | StopTimer | Close
 DetectorEffect = Detect | ResetDetector | ScoreSpeech
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 ConcurrentEffect = DetectorEffect | Transcribe | Prefetch
 Effect = SocketEffect | WorkEffect | ConcurrentEffect | Interrupt | Cancel | Release
-"""Effects of a worker's machine."""
-
-PoolEffect = Enqueue | CancelTicket | ReportPosition | ConnectWorker | ReleaseWorker
-QueueEffect = SocketEffect | PoolEffect | Forward | StartRelay
-"""Effects of the gateway's machine."""
+"""All effects of a machine."""
 
 
-def label(effect: Effect | QueueEffect) -> str:
+def label(effect: Effect) -> str:
     """Return the effect's name in the transition tables: `Send(result)`, `Step`, …."""
     match effect:
         case Send(message):

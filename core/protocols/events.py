@@ -19,7 +19,6 @@ from core.schemas.common import MS_PER_S as MS_PER_S  # for the other protocols
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
-from core.schemas.queue import QueuePosition
 from core.schemas.streaming import StreamingChunk, WorkerPrefill
 
 ClientMessage = (
@@ -44,8 +43,6 @@ class TimerName(StrEnum):
     FRAME = "frame"  # time a chunk waits for its picture
     STOPPING = "stopping"  # time `stop` waits for a running step
     PACE = "pace"  # the next piece of audio is due
-    QUEUE_UPDATE = "queue_update"  # the next report of the queue position is due
-    WAIT = "wait"  # longest wait for a worker
     ANSWER = "answer"  # the model speaks by then
 
 
@@ -252,61 +249,3 @@ class TurnFailed(Failure):
     """End of `Generate` or of a turn's `Prefill`: the turn failed; the session may continue."""
 
     can_rollback: bool = False
-
-
-# --- events of the gateway's queueing machine ---
-
-
-class RawMessage(Event):
-    """An unparsed client message; its kind is its type, or "other"."""
-
-    message_type: str
-    text: str = field(repr=False)
-
-    kind = property(attrgetter("message_type"))
-
-
-class Enqueued(Event):
-    """No worker is free: the request waits."""
-
-    position: QueuePosition
-
-
-class PositionChanged(Enqueued):
-    """The position or the estimate changed, or was requested."""
-
-
-class QueueRefused(Failure):
-    """The queue is full, there is no worker, or the ticket was cancelled."""
-
-
-class Assigned(Event):
-    """A worker is assigned until it is released."""
-
-    worker_id: str
-    is_resumed: bool = False  # it retained the session that continues
-
-
-class WorkerConnected(Event):
-    """The socket to the worker is open."""
-
-
-class WorkerUnreachable(Failure):
-    """The worker cannot be reached, but another can; `order` was the request's position."""
-
-    order: int | None = None
-
-
-class WorkerFailed(Failure):
-    """The worker cannot be reached, or its socket broke before its last message."""
-
-
-class WorkerClosed(Event):
-    """The worker closed its socket after its last message, which was forwarded."""
-
-    code: int = 1000
-    reason: str = ""
-
-
-class TurnEnded(Event):
-    """The worker's `done` was forwarded; the next turn queues again (streaming and chat)."""

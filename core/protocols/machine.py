@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final
 
 from core import errors
 from core.errors import ErrorCode, OmniError
@@ -33,9 +32,6 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
-
-PhaseT = TypeVar("PhaseT", bound=StrEnum)
-EffectT = TypeVar("EffectT")
 
 # Client errors that only drop the message; the session continues.
 RECOVERABLE: Final = (errors.UnknownTypeError, errors.PictureError)
@@ -77,57 +73,56 @@ def timer(name: TimerName, limit_s: float) -> list[Effect]:
     return [StartTimer(name, limit_s)] if limit_s > 0 else []
 
 
-# Any: machines of the gateway and of the worker have effects of different types.
-def warns(problem: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+Action = Callable[["SessionMachine", Event], list[Effect]]
+
+
+def warns(problem: type[OmniError], *text: str) -> Action:
     """Return the action of a row that only warns."""
     return lambda machine, event: [warn(problem(*text))]
 
 
-def warns_once(
-    topic: str, problem: type[OmniError], *text: str
-) -> Callable[[SessionMachine, Event], list[Effect]]:
+def warns_once(topic: str, problem: type[OmniError], *text: str) -> Action:
     """Return the action of a row that warns of a topic the first time."""
     return lambda machine, event: machine.warn_once(topic, problem(*text))
 
 
-def fails(error: type[OmniError], *text: str) -> Callable[[Any, Event], list[Any]]:
+def fails(error: type[OmniError], *text: str) -> Action:
     """Return the action of a row that ends the session by an error."""
     return lambda machine, event: machine.fail(error(*text))
 
 
-def fail(machine: Any, event: events.Failure) -> list[Any]:
-    effects: list[Any] = machine.fail(event.error)
-    return effects
+def fail(machine: SessionMachine, event: events.Failure) -> list[Effect]:
+    return machine.fail(event.error)
 
 
-def reject(machine: Any, event: events.Rejected) -> list[Any]:
+def reject(machine: SessionMachine, event: events.Rejected) -> list[Effect]:
     return [warn(event.error)] if isinstance(event.error, RECOVERABLE) else fail(machine, event)
 
 
-class TableMachine(Generic[PhaseT, EffectT]):
-    """A machine that runs by a table, whose phases include "closed"."""
+class TableMachine:
+    """A machine that runs by a table."""
 
     rows: ClassVar[Mapping[tuple[str, str], Row]]
-    _phase: PhaseT
+    _phase: Phase
 
     @property
-    def phase(self) -> PhaseT:
+    def phase(self) -> Phase:
         return self._phase
 
     @property
     def is_closed(self) -> bool:
         return self.phase == CLOSED
 
-    def handle(self, event: Event) -> list[EffectT]:
+    def handle(self, event: Event) -> list[Effect]:
         """Return the effects to carry out, in order."""
         row = self.rows.get((self.phase, event.kind))
         return self._not_allowed(event) if row is None else row.action(self, event)
 
-    def _not_allowed(self, event: Event) -> list[EffectT]:
+    def _not_allowed(self, event: Event) -> list[Effect]:
         return []
 
 
-class SessionMachine(TableMachine[Phase, Effect]):
+class SessionMachine(TableMachine):
     """State machine of one session; no effect follows its `Release`, which closes it."""
 
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it

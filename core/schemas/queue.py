@@ -43,6 +43,16 @@ class RequestType(StrEnum):
         return others.get(str(value))
 
 
+class QueueingPhase(StrEnum):
+    """Phase of a client's socket at the gateway."""
+
+    OPEN = "open"  # not accepted yet, or between turns
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    RELAYING = "relaying"
+    CLOSED = "closed"
+
+
 def check_session_id(session_id: str) -> str:
     if SESSION_ID_PATTERN.fullmatch(session_id) is None:
         raise InvalidSessionIdError()

@@ -22,12 +22,11 @@ from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
 from core import errors
-from core.protocols.events import RawMessage
-from core.protocols.queueing import AUDIO, EVENT
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
+from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code
-from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
+from core.schemas.queue import RESUME_TOKEN, ErrorMessage, SocketKind, WarningMessage
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
@@ -35,12 +34,11 @@ from gateway_modules.openai import routes
 from gateway_modules.openai.answer import ID_BYTES, Json
 from gateway_modules.openai.chat_request import missing
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.relay.traffic import QueueMessage, SendUp, Traffic, Verdict
+from gateway_modules.relay.traffic import Message, SendUp, Traffic, Verdict
 from gateway_modules.routes.sockets import record_refusal, serve
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web import messages
-from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer
 from recording.names import generate_session_id
 
@@ -55,6 +53,7 @@ CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
 STARTS: Final = frozenset({"session.created", "session.started"})
 VOICE: Final = '"voice"'
+AUDIO, EVENT = "audio", "event"  # kinds of events
 
 SDP: Final = "application/sdp"
 INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
@@ -114,7 +113,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         await deny(websocket, error)
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
-    first = json.dumps({"type": "session.update", "session": session}) if session else None
+    update = json.dumps({"type": "session.update", "session": session}) if session else None
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     is_returning = RESUME_TOKEN in websocket.query_params
     session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
@@ -126,7 +125,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
         traffic=EventTraffic(gateway.voices, sends_queue),
-        first=first if kind is SocketKind.REALTIME else None,
+        first=Message(EVENT, update) if update and kind is SocketKind.REALTIME else None,
     )
 
 
@@ -138,13 +137,39 @@ async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
     await websocket.send_denial_response(answer)
 
 
+@dataclass(frozen=True)
+class HoldLimits:
+    """Limits of the events that arrive before there is a worker. Ours."""
+
+    max_events: int = 64  # one more ends the connection; the oldest audio is dropped first
+    max_audio_chars: int = MIB  # Base64; beyond it the oldest audio is dropped
+    # Length of all events: that of the longest event; more ends the connection.
+    max_chars: int = EVENT_LIMIT_BYTES
+
+
 @dataclass(eq=False)
 class EventTraffic(Traffic):
     voices: VoiceLibrary
     sends_queue: bool
+    limits: HoldLimits = HoldLimits()
 
-    async def read(self, text: str) -> RawMessage:
-        return RawMessage(AUDIO if messages.peek_type(text) in APPENDS else EVENT, text)
+    def parse(self, text: str) -> Message:
+        return Message(AUDIO if messages.peek_type(text) in APPENDS else EVENT, text)
+
+    def hold(self, message: Message, held: list[Message]) -> None:
+        """Hold all events in order, within the limits."""
+        held.append(message)
+        audio = [each for each in held if each.kind == AUDIO]
+        limits = self.limits
+        while audio and (_chars(audio) > limits.max_audio_chars or len(held) > limits.max_events):
+            held.remove(audio.pop(0))
+        if len(held) > limits.max_events or _chars(held) > limits.max_chars:
+            raise errors.QueueFullError("Too many events came before the session began.")
+
+    def is_warning(self, error: errors.OmniError) -> bool:
+        """Whether an event is only invalid, and not too big."""
+        is_invalid = isinstance(error, errors.BadPayloadError)
+        return is_invalid and not isinstance(error, errors.TooBigError)
 
     async def upward(self, text: str) -> str | None:
         """Forward everything, with the audio of named voices added."""
@@ -158,11 +183,15 @@ class EventTraffic(Traffic):
         is_last = kind == "session.closed" or (code is not None and code[1] in LAST_CODES)
         return Verdict.LAST if is_last else Verdict.PASS
 
-    def encoded(self, message: QueueMessage) -> str | None:
+    def encoded(self, message: WireModel) -> str | None:
         """Return errors in OpenAI's format; send queue messages only on request."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(socket_code(message.code), message.message)
         return message.to_json() if self.sends_queue else None
+
+
+def _chars(held: list[Message]) -> int:
+    return sum(len(message.text) for message in held)
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:

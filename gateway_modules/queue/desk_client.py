@@ -20,7 +20,6 @@ from websockets.exceptions import WebSocketException
 
 from config import Settings
 from core import errors
-from core.protocols.events import Event, RawMessage, Rejected
 from core.schemas.limits import MIB
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import client_context
@@ -33,7 +32,6 @@ from gateway_modules.web.limits import first_of
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
-STOP: Final = RawMessage("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then waiting tickets are refused; the life of a return ticket
 DOOR_ID_BYTES: Final = 8
 RETRY_S: Final = 0.5  # between two attempts to connect
@@ -72,9 +70,9 @@ class DeskClient(TicketSource):
     """
 
     def __init__(
-        self, settings: Settings, client: WorkerClient, post: Callable[[str, Event], None]
+        self, settings: Settings, client: WorkerClient, obey: Callable[[wire.SessionCommand], None]
     ) -> None:
-        """`post` queues an event for a session of this door.
+        """`obey` carries out a command for a session of this door.
 
         Raises ValueError without a desk or a secret in the settings.
         """
@@ -93,7 +91,7 @@ class DeskClient(TicketSource):
             max_size=MESSAGE_MAX_BYTES,
             **socket_options(tls, settings.limits.heartbeat_s),
         )
-        self._post = post
+        self._obey = obey
         self._held: dict[str, Ticket] = {}
         self._outbox: list[wire.FromDoor] = []
         self._wake = asyncio.Event()
@@ -239,9 +237,8 @@ class DeskClient(TicketSource):
                 if ticket is not None and ticket.is_waiting:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
                 self._update_idle()
-            case wire.SessionCommand(session_id=session_id, command=command):
-                end = Rejected(errors.EndedByAdminError())
-                self._post(session_id, STOP if command == "stop" else end)
+            case wire.SessionCommand():
+                self._obey(message)
 
 
 Pool = WorkerPool | DeskClient

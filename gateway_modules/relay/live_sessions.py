@@ -17,14 +17,13 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError, SessionInUseError
-from core.protocols.queueing import QueueingPhase
-from core.schemas.queue import RequestType
+from core.schemas.queue import QueueingPhase, RequestType, SocketKind
 from core.schemas.worker import ActionResult, WorkerHealth
+from core.sockets import close_quietly
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
-from gateway_modules.web.client_socket import SocketKind, close_quietly
 from gateway_modules.web.limits import first_of, happens
 from gateway_modules.web.security import hash_of
 

@@ -18,10 +18,8 @@ from typing import Final
 import structlog
 from pydantic import Field, ValidationError
 
-from core.errors import CloseCode, ErrorCode, QueueCancelledError
+from core.errors import CloseCode, ErrorCode, OmniError, QueueCancelledError
 from core.metrics import GatewayMetrics
-from core.protocols import events
-from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.limits import MIB
 from core.schemas.queue import ErrorMessage, RequestType
@@ -66,9 +64,9 @@ class RelayTelemetry:
         now_s, (code, reason) = self._clock(), self._close
         duration_s = now_s - self._opened_s
         self._flush()
-        self._waited("gone")
+        self.left_queue()
         self._metrics.session_closed(self._mode, duration_s)
-        self._relayed()
+        self.relayed()
         if self._trace is not None:
             call = self._trace.begin("call", self._opened_s, stands_for_call=True)
             closed = {} if code is None else {"close_code": code}
@@ -86,23 +84,25 @@ class RelayTelemetry:
         if self._queued_s is None:
             self._queued_s = self._clock()
 
-    def saw(self, event: events.Event, phase: QueueingPhase) -> None:
-        match event:
-            case events.Assigned(worker_id):
-                self._log.info("worker assigned", worker_id=worker_id)
-            case events.WorkerConnected():
-                self._waited("assigned")
-                self._relay_s = self._clock()
-            case events.TurnEnded():
-                self._relayed()
-            case events.WorkerFailed():
-                self._waited("refused")
-                self._relayed()
-            case events.QueueRefused(error):
-                self._waited("cancelled" if isinstance(error, QueueCancelledError) else "refused")
-            case events.RawMessage("stop") | events.RawMessage("close") | events.Disconnected():
-                if phase is QueueingPhase.WAITING:
-                    self._waited("gone")
+    def assigned(self, worker_id: str) -> None:
+        self._log.info("worker assigned", worker_id=worker_id)
+
+    def connected(self) -> None:
+        self._waited("assigned")
+        self._relay_s = self._clock()
+
+    def failed(self, error: OmniError) -> None:
+        """A request was refused, or its worker failed."""
+        self._waited("cancelled" if isinstance(error, QueueCancelledError) else "refused")
+        self.relayed()
+
+    def left_queue(self) -> None:
+        self._waited("gone")
+
+    def relayed(self) -> None:
+        if self._trace is not None and self._relay_s is not None:
+            self._trace.write("relay", self._relay_s, self._clock())
+        self._relay_s = None
 
     def error(self, code: ErrorCode, event: str = "error sent") -> None:
         self._metrics.error(code)
@@ -136,11 +136,6 @@ class RelayTelemetry:
             if self._trace is not None:
                 self._trace.write("queue", self._queued_s, now_s, attributes={"outcome": outcome})
             self._queued_s = None
-
-    def _relayed(self) -> None:
-        if self._trace is not None and self._relay_s is not None:
-            self._trace.write("relay", self._relay_s, self._clock())
-        self._relay_s = None
 
     def _flush(self) -> None:
         self._metrics.relayed(self._mode, up_bytes=self._up_bytes, down_bytes=self._down_bytes)

@@ -11,28 +11,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from core import errors, history
-from core.protocols.effects import ServerMessage
-from core.protocols.events import RawMessage
-from core.schemas import chat, streaming
-from core.schemas.common import parse_message
-from core.schemas.queue import Queued, QueueDone, QueueUpdate
+from core.schemas import chat, duplex, streaming
+from core.schemas.common import WireModel, parse_message
+from core.schemas.queue import SocketKind
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.telemetry import DiagnosticsLimit
 from gateway_modules.voices import VoiceLibrary, name_voices, with_confined_tts, without_paths
 from gateway_modules.web import messages as texts
-from gateway_modules.web.client_socket import INLINE_CHARS, SocketKind
+from gateway_modules.web.client_socket import INLINE_CHARS
 
-OTHER: Final = "other"  # the machine's name for unknown types
 SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
 UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # longer messages are not searched for diagnostics
+# Errors of a message of the client that only drop it.
+WARNINGS: Final = (
+    errors.UnknownTypeError,
+    errors.PictureError,
+    errors.AlreadyPreparedError,
+    errors.OutOfOrderError,
+)
 LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
 # Types of messages that clients may send.
 LIVE_TYPES: Final = frozenset("prepare audio_chunk interrupt stop heartbeat close".split())
@@ -47,7 +51,13 @@ CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMe
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
+
+class Message(NamedTuple):
+    """A message that a client sends before a worker is connected."""
+
+    kind: str  # its type
+    text: str
+    turn: StreamingTurn | None = None  # streaming: that of a `prefill`
 
 
 class Verdict(StrEnum):
@@ -66,26 +76,56 @@ SendUp = Callable[[str], Awaitable[None]]
 class Traffic(ABC):
     """Inspects the messages of one client's socket."""
 
+    voices: VoiceLibrary
+
     warning: errors.OmniError | None = None
     """Sent to the client after the next `prepared`."""
 
     is_closing = False
     """The client has sent `close`."""
 
-    @abstractmethod
-    async def read(self, text: str) -> RawMessage:
+    async def read(self, text: str) -> Message:
         """Parse a message while there is no worker."""
+        try:
+            return await parse_apart(self.parse, text, self.voices)
+        except errors.UnknownTypeError:
+            raise errors.UnknownTypeError() from None  # of the parser's two cases one, for clients
 
-    def encoded(self, message: QueueMessage) -> str | None:
+    @abstractmethod
+    def parse(self, text: str) -> Message:
+        """Return a message by its type; `prefill` begins a turn.
+
+        Raises UnknownTypeError or BadPayloadError.
+        """
+
+    def hold(self, message: Message, held: list[Message]) -> None:
+        """Add a message to those that are sent to the worker first, or drop it.
+
+        By default one `prepare` is held, and all else is dropped, such as audio that comes early.
+        Raises AlreadyPreparedError or QueueFullError.
+        """
+        if message.kind == "prepare":
+            if held:
+                raise errors.AlreadyPreparedError()
+            held.append(message)
+
+    def is_warning(self, error: errors.OmniError) -> bool:
+        """Whether an error of a client's message only drops it, and the session continues."""
+        return isinstance(error, WARNINGS)
+
+    def stopped(self, session_id: str) -> WireModel:
+        """Return the reply to a `stop` that ends the wait."""
+        return duplex.Stopped(session_id=session_id)  # in half duplex too
+
+    def encoded(self, message: WireModel) -> str | None:
         """Encode one of the gateway's own messages; None if this client's protocol has none."""
         return message.to_json()
 
-    def begin(self, text: str | None) -> tuple[str, str | None]:
-        """Begin a turn, or repeat it on another worker.
+    def begin(self, first: Message) -> tuple[str, str | None]:
+        """Begin a turn with its first message.
 
-        `text` is the turn's first message; None where that comes later. Return the hash of the
-        turn's history, for cache-aware routing, and the session secret sent with the turn: that of
-        an earlier socket of the session.
+        Return the hash of the turn's history, for cache-aware routing, and the session secret sent
+        with the turn: that of an earlier socket of the session.
         """
         return "", None
 
@@ -117,14 +157,15 @@ class LiveTraffic(Traffic):
         self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsLimit
     ) -> None:
         self._types = DUPLEX_TYPES if kind is SocketKind.DUPLEX else LIVE_TYPES
-        self._voices = voices
+        self.voices = voices
         self._diagnostics = diagnostics
         self._is_prepared = False  # from then on no message can name a voice
 
-    async def read(self, text: str) -> RawMessage:
-        message = await off_loop(is_long(text) or names_files(text), texts.parse_object, text)
-        kind = message.get("type")
-        return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
+    def parse(self, text: str) -> Message:
+        kind = texts.parse_object(text).get("type")
+        if not isinstance(kind, str) or kind not in self._types:
+            raise errors.UnknownTypeError()
+        return Message(kind, text)
 
     def passes_up(self, text: texts.Text) -> bool:
         is_diagnostic = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
@@ -139,7 +180,7 @@ class LiveTraffic(Traffic):
             if texts.parse_type(text) == "client_diagnostic":
                 return text if self._diagnostics.admits(text) else None
         if not self._is_prepared and names_files(text):
-            text, warning = await self._voices.run(name_voices, text, self._voices)
+            text, warning = await self.voices.run(name_voices, text, self.voices)
             self.warning = warning or self.warning
         return text
 
@@ -159,57 +200,36 @@ class LiveTraffic(Traffic):
         return Verdict.PASS
 
 
-class ParsedTraffic(Traffic, Generic[Result]):
-    """Turns whose first message is parsed when it is read, and kept for `begin`."""
-
-    def __init__(self, voices: VoiceLibrary) -> None:
-        self._voices = voices
-        self._read: tuple[str, Result] | None = None
-        self._turn: Result | None = None
-
-    @abstractmethod
-    def parse(self, text: str) -> tuple[str, Result | None]:
-        """Return the type of a message, and what it is parsed to if it begins a turn."""
-
-    async def read(self, text: str) -> RawMessage:
-        try:
-            kind, turn = await parse_apart(self.parse, text, self._voices)
-        except errors.UnknownTypeError:
-            return RawMessage(OTHER, text)
-        self._read = None if turn is None else (text, turn)
-        return RawMessage(kind, text)
-
-    def begin(self, text: str | None) -> tuple[str, str | None]:
-        if self._read is not None and self._read[0] == text:  # else the turn is repeated elsewhere
-            self._turn, self._read = self._read[1], None
-        return super().begin(text)
-
-
-class TurnTraffic(ParsedTraffic["StreamingTurn"]):
+class TurnTraffic(Traffic):
     """Streaming: turns of a `prefill` and a reply; each turn is assigned a worker."""
 
     def __init__(self, voices: VoiceLibrary) -> None:
-        super().__init__(voices)
+        self.voices = voices
+        self._turn: StreamingTurn | None = None
         self._is_stopping = False
         self._is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
 
-    def parse(self, text: str) -> tuple[str, StreamingTurn | None]:
+    def parse(self, text: str) -> Message:
         message = parse_message(STREAMING_MESSAGE, text)
         if not isinstance(message, streaming.Prefill):
-            return message.type, None
-        return message.type, StreamingTurn.of(without_paths(message, self._voices), text)
+            return Message(message.type, text)
+        prefill = without_paths(message, self.voices)
+        return Message(message.type, text, StreamingTurn.of(prefill, text))
 
-    def begin(self, text: str | None) -> tuple[str, str | None]:
-        nothing, turn = super().begin(text), self._turn
-        self._is_stopping, self._is_plain = False, True
-        return (turn.history_hash, turn.prefill.session_secret) if turn else nothing
+    def begin(self, first: Message) -> tuple[str, str | None]:
+        self._turn, self._is_stopping, self._is_plain = first.turn, False, True
+        assert first.turn is not None, "a turn begins with `prefill`"
+        return first.turn.history_hash, first.turn.prefill.session_secret
+
+    def stopped(self, session_id: str) -> WireModel:
+        return streaming.Done(session_id=session_id, stopped=True)
 
     async def opening(self, held: str, ticket: Ticket) -> str | None:
         return await self._prefill(is_cache_hit=ticket.is_cache_hit)
 
     async def upward(self, text: str) -> str | None:
         is_short = texts.size_chars(text) <= SHORT_CHARS
-        kind = texts.peek_type(text) or texts.parse_type(text) if is_short else OTHER
+        kind = texts.peek_type(text) or texts.parse_type(text) if is_short else ""
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
         self._is_plain &= kind in TURN_COMMANDS
@@ -238,17 +258,20 @@ class TurnTraffic(ParsedTraffic["StreamingTurn"]):
         return await off_loop(is_long(turn.text), turn.for_worker, is_cache_hit=is_cache_hit)
 
 
-class ChatTraffic(ParsedTraffic[str]):
-    """One request, one reply."""
+class ChatTraffic(Traffic):
+    """One request, one reply; the request is named `prefill`, as the first message of a turn."""
 
-    def parse(self, text: str) -> tuple[str, str | None]:
+    def __init__(self, voices: VoiceLibrary) -> None:
+        self.voices = voices
+
+    def parse(self, text: str) -> Message:
         message = parse_message(CHAT_MESSAGE, text)
         if not isinstance(message, chat.ChatSocketRequest):
-            return message.type, None
-        return "prefill", with_confined_tts(message, text, self._voices)
+            return Message(message.type, text)
+        return Message("prefill", with_confined_tts(message, text, self.voices))
 
-    async def opening(self, held: str, ticket: Ticket) -> str | None:
-        return self._turn
+    def stopped(self, session_id: str) -> WireModel:
+        return chat.ChatDone(stopped=True)
 
     async def downward(self, text: str, ticket: Ticket, send_up: SendUp) -> Verdict:
         match texts.peek_type(text):

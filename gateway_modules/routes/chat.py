@@ -23,17 +23,22 @@ from core.protocols.events import MS_PER_S
 from core.schemas import chat as wire
 from core.schemas import limits
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER, UNRECORDED, ErrorMessage, RequestType
+from core.schemas.queue import (
+    SESSION_SECRET_HEADER,
+    UNRECORDED,
+    ErrorMessage,
+    RequestType,
+    SocketKind,
+)
 from gateway_modules.administration import TURN_BASED
-from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
+from gateway_modules.relay.link import in_parts
 from gateway_modules.relay.live_sessions import DoorSession
-from gateway_modules.relay.relay import Relay, in_parts
+from gateway_modules.relay.relay import STOP, Relay
 from gateway_modules.relay.traffic import parse_apart
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
-from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
 from gateway_modules.web.security import ADMIN_MARK, new_session_secret
@@ -222,7 +227,7 @@ async def _served(
 
 async def _ask_to_stop(socket: WorkerSocket) -> None:
     with suppress(ConnectionClosed):  # the end of the reply may still be unread
-        await socket.send(STOP.text)
+        await socket.send(STOP)
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> wire.GatewayChatResponse:

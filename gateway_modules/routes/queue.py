@@ -14,9 +14,8 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from starlette.responses import Response
 
 from core.errors import NoWorkerError
-from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
-from core.schemas.queue import RequestType
+from core.schemas.queue import QueueingPhase, RequestType
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.administration import save_eta
 from gateway_modules.queue import scheduling

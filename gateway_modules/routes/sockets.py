@@ -12,14 +12,21 @@ import structlog
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from core import errors
-from core.protocols.queueing import EventQueueingMachine, QueueingMachine, WaitLimits
 from core.schemas import queue
+from core.schemas.queue import SocketKind
 from gateway_modules.administration import APP_OF_REQUEST
-from gateway_modules.relay.relay import Relay, Request
+from gateway_modules.relay.link import Request
+from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
-from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
+from gateway_modules.relay.traffic import (
+    ChatTraffic,
+    LiveTraffic,
+    Message,
+    Traffic,
+    TurnTraffic,
+)
 from gateway_modules.service import Gateway, gateway_of
-from gateway_modules.web.client_socket import ClientSocket, SocketKind
+from gateway_modules.web.client_socket import ClientSocket
 from gateway_modules.web.security import new_session_secret
 from recording.names import generate_session_id
 
@@ -46,7 +53,7 @@ async def serve(
     query: Mapping[str, str] = MappingProxyType({}),
     deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted,
     traffic: Traffic | None = None,
-    first: str | None = None,
+    first: Message | None = None,
 ) -> None:
     """Serve a client with its own or the usual traffic of its kind.
 
@@ -82,7 +89,9 @@ async def serve(
                     return
                 query = {**query, **({queue.RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
-                relay = _relay(gateway, wire, traffic, request, first)
+                mode = request.request_type.value
+                telemetry = RelayTelemetry(gateway.metrics, mode, gateway.tracing)
+                relay = Relay(wire, traffic, gateway.relay_pool, request, telemetry, first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except errors.OmniError as error:
@@ -119,24 +128,11 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         address=gateway.access.client_address(websocket),
         session_secret=shown or new_session_secret(),
         order=gateway.relay_pool.tickets.read(ticket, session_id, kind),
+        limits=timing.queueing,
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
+        max_wait_s=gateway.settings.openai.max_wait_s if kind.has_events else None,
     )
-
-
-def _relay(
-    gateway: Gateway, wire: ClientSocket, traffic: Traffic, request: Request, first: str | None
-) -> Relay:
-    kind, queueing = request.request_type, gateway.timing.queueing
-    if request.kind.has_events:
-        wait = WaitLimits(max_wait_s=gateway.settings.openai.max_wait_s)
-        machine: QueueingMachine = EventQueueingMachine(
-            request.session_id, kind, queueing, wait, first, order=request.order
-        )
-    else:
-        machine = QueueingMachine(request.session_id, kind, queueing, order=request.order)
-    telemetry = RelayTelemetry(gateway.metrics, kind.value, gateway.tracing)
-    return Relay(wire, machine, traffic, gateway.relay_pool, request, telemetry)
 
 
 def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:

@@ -12,10 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from core.errors import BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
 from core.schemas.limits import MIB
-from core.schemas.queue import SocketKind as SocketKind
-from core.sockets import ClientGoneError as ClientGoneError
-from core.sockets import ReplaceableSocket
-from core.sockets import close_quietly as close_quietly
+from core.sockets import ClientGoneError, ReplaceableSocket, close_quietly
 from gateway_modules.web.limits import Lease, TokenBucket
 from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text, parse_type, read_long
 

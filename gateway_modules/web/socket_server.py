@@ -14,9 +14,9 @@ from websockets.protocol import OPEN
 
 from core.errors import VANISHED, CloseCode, RateLimitedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, EVENT_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
+from core.schemas.queue import SocketKind
 from gateway_modules.web import limits
 from gateway_modules.web import messages as frames
-from gateway_modules.web.client_socket import SocketKind
 
 # How long data for a client that stopped reading may stay in our buffers.
 LINGER_S: Final = 5.0

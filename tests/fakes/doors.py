@@ -60,8 +60,8 @@ class Program(Stage):
         for listener in server.servers:
             listener.close()
         for relay in self.gateway.live.all():
-            if relay._link is not None and relay._link._socket is not None:
-                relay._link._socket.transport.abort()
+            if relay._link is not None and relay._link.socket is not None:
+                relay._link.socket.transport.abort()
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # type: ignore[union-attr]
         for task in list(server.server_state.tasks):

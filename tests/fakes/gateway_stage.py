@@ -21,8 +21,8 @@ from websockets.exceptions import ConnectionClosed
 
 from config import Settings
 from core.files import TOKEN_FILE
-from core.protocols.queueing import QueueingLimits
 from gateway import create_app
+from gateway_modules.relay.link import QueueingLimits
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web.certificates import Certificate, ensure_certificate, tls_context
 from gateway_modules.web.client_socket import Pace

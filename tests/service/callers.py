@@ -117,8 +117,8 @@ async def restarted(stage: Stage) -> AsyncIterator[Stage]:
     server = stage._servers[-1][0]
     for relay in stage.gateway.live.all():
         assert isinstance(relay, Relay) and relay._link is not None
-        if relay._link._socket is not None:
-            relay._link._socket.transport.abort()
+        if relay._link.socket is not None:
+            relay._link.socket.transport.abort()
     for connection in list(server.server_state.connections):
         connection.transport.abort()  # type: ignore[union-attr]
     for task in list(server.server_state.tasks):

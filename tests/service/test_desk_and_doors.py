@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from core.errors import WorkerUnreachableError
 from core.schemas.limits import MIB
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
@@ -22,7 +22,6 @@ from gateway_modules.queue.desk_link import DOOR_PATH, Assigned
 from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.routes.http_edge import BODY_MAX_BYTES
 from gateway_modules.service import Role
-from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, Deployment, play, units, with_deployment
 from tests.fakes.gateway_stage import HOST, settings_for, until
 from tests.fakes.pools import busy_count, idle_count

@@ -26,7 +26,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
 from gateway_modules.queue import worker_client
-from gateway_modules.relay import relay, traffic
+from gateway_modules.relay import link, traffic
 from gateway_modules.routes import chat as routes_chat
 from gateway_modules.web import client_socket
 from gateway_modules.web.messages import LongTextReader
@@ -55,7 +55,7 @@ STEPS = (
     (routes_chat, "parse_message"),
     (binascii, "a2b_base64"),
     (WorkerPrefill, "model_dump_json"),
-    (relay, "parts_of"),
+    (link, "parts_of"),
     (worker_client, "parts_of"),
 )
 ROUTES = ("/api/chat", "/api/assets/ref_audio", "/api/streaming/stop", "/api/admin/login")

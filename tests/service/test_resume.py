@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from gateway_modules.relay import relay
+from gateway_modules.relay import link
 from tests.fakes.gateway_stage import Stage, settings_for, until
 from tests.fakes.pools import idle_count
 from tests.service.callers import (
@@ -286,7 +286,7 @@ async def test_a_session_survives_a_gateway_that_is_stopped(
 async def test_a_session_that_ends_while_detached_frees_its_slot(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "RETAINED_CHECK_S", 0.05)
+    monkeypatch.setattr(link, "RETAINED_CHECK_S", 0.05)
     settings = settings_for(
         tmp_path / "worker", limits={"resume_grace_s": GRACE_S}, duplex={"max_session_s": 1}
     )

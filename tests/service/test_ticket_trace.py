@@ -9,11 +9,11 @@ from types import FrameType
 from tests.fakes.gateway_stage import Stage, on_stage
 from tests.source_tree import ROOT
 
-GATEWAY_FILES_MAX = 7
+GATEWAY_FILES_MAX = 8
 """A reader who wants to follow a ticket opens no more than these."""
 FILES_IN_ALL_MAX = 14
 """With those that look on or are asked one question; may only fall."""
-RULES_FILES_MAX = 2
+RULES_FILES_MAX = 0
 
 GATEWAY = ROOT / "gateway_modules"
 RULES = ROOT / "core" / "protocols"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from gateway_modules.web.client_socket import SEND_LIMIT_S, ClientGoneError, ClientSocket, Pace
+from core.sockets import ClientGoneError
+from gateway_modules.web.client_socket import SEND_LIMIT_S, ClientSocket, Pace
 from gateway_modules.web.limits import Budget
 from tests.fakes.virtual_time import in_virtual_time
 

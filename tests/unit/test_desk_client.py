@@ -34,7 +34,7 @@ def door_settings(folder: Path) -> Settings:
 
 @in_virtual_time
 async def test_no_request_waits_longer_than_the_limit_for_its_desk(tmp_path: Path) -> None:
-    pool = DeskClient(door_settings(tmp_path), WorkerClient(), lambda session_id, event: None)
+    pool = DeskClient(door_settings(tmp_path), WorkerClient(), lambda command: None)
     pool._connect = never_connect  # type: ignore[assignment]
     await pool.start()
     for _ in range(2):

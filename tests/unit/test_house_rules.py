@@ -28,7 +28,7 @@ LONG_FILES: dict[str, str] = {
     "MiniCPMO45/token2wav/vocoder_state.py": "a chunk's inputs hold its streams' addresses",
     "core/protocols/realtime_responses.py": "which of two engines responds, and both side by side",
     "gateway_modules/queue/worker_pool.py": "a ticket from its draw to the slot it gives back",
-    "gateway_modules/relay/relay.py": "a client's socket and its worker's, from queue to release",
+    "gateway_modules/relay/relay.py": "a client's socket, from the queue to its last message",
     "recording/recorder.py": "a job from a session's call to the file, and the threads between",
     "minicpmo_live/events.py": "generated: a class for each message",
 }

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.errors import SessionInUseError
-from core.protocols.events import Event, ShuttingDown
+from core.errors import OmniError, SessionInUseError, ShuttingDownError
 from gateway_modules.relay.live_sessions import LiveSessions
 from gateway_modules.relay.relay import Relay
 from tests.fakes.virtual_time import in_virtual_time
@@ -21,14 +20,14 @@ class Somebody:
     """As much of a relay as is asked for here."""
 
     session_id: str
-    told: list[Event] = field(default_factory=list)
+    told: list[OmniError] = field(default_factory=list)
 
     @property
     def request(self) -> Any:
         return SimpleNamespace(session_id=self.session_id)
 
-    def post(self, event: Event) -> None:
-        self.told.append(event)
+    def fail(self, error: OmniError) -> None:
+        self.told.append(error)
 
 
 def somebody(session_id: str) -> Relay:
@@ -59,15 +58,15 @@ async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
 
 
 @in_virtual_time
-async def test_events_reach_all_relays_and_the_last_one_is_awaited() -> None:
+async def test_an_error_ends_all_relays_and_the_last_one_is_awaited() -> None:
     live = LiveSessions()
     await live.wait_until_empty(1.0)
     relay = Somebody("s")
     leaving = asyncio.create_task(enter_and_leave(live, cast(Relay, relay)))
     await asyncio.sleep(0)
     for each in live.all():
-        each.post(ShuttingDown())
-    assert relay.told == [ShuttingDown()]
+        each.fail(ShuttingDownError())
+    assert [error.code for error in relay.told] == ["shutting_down"]
     await live.wait_until_empty(0.1)
     assert live.get("s") is not None
     await live.wait_until_empty(1.0)

@@ -6,205 +6,32 @@ Something is made to happen at every suspension of every task of a session, one 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.websockets import WebSocket, WebSocketState
-from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
-from websockets.frames import Close
 
-from config import Settings
-from core.errors import EndedByAdminError
-from core.metrics import GatewayMetrics
-from core.protocols.events import Rejected, ShuttingDown
-from core.protocols.queueing import QueueingMachine
-from core.schemas.limits import MIB
+from core.errors import ShuttingDownError
+from core.schemas.queue import SocketKind
 from core.sockets import ReplaceableSocket
-from core.store import Store
-from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket
-from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.relay import Relay, Request
-from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
-from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.voices import AudioDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import ClientSocket, Pace, SocketKind
-from gateway_modules.web.limits import Budget
-from gateway_modules.web.messages import Shortcut, Text
 from tests.fakes.awaits import Awaits
-from tests.fakes.pools import ask, make_pool, release
-from tests.fakes.virtual_time import VirtualTimeLoop
+from tests.fakes.pools import ask, release
+from tests.fakes.relay_scene import USER, Scene, Stage, staged
+from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time, let_others_run
 
 # A task cancelled before its first step never runs what the counter of awaits wrapped.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
-# Any: messages as JSON has them.
-Raw = dict[str, Any]
-
-USER = {"role": "user", "content": "Hi"}
-REPLIES: dict[str, list[Raw]] = {
-    "prefill": [{"type": "prefill_done", "cached_tokens": 0, "input_tokens": 3}],
-    "generate": [
-        {"chunk_index": 0, "text_delta": "Hello", "type": "chunk"},
-        {"type": "done", "session_id": "s", "text": "Hello"},
-    ],
-    "prepare": [{"type": "prepared"}],
-    "audio_chunk": [{"type": "result", "is_listen": True}],
-    "chat": [{"type": "prefill_done", "input_tokens": 3}, {"type": "done", "text": "Hello"}],
-}
-LAST = {"type": "stopped", "session_id": "s"}
 SEND_S = 0.01  # a slow client's, so that its next message passes the one that is sent to it
 
 
-class WorkerSocket:
-    """The gateway's end of a socket to a worker, and the worker behind it."""
-
-    def __init__(self) -> None:
-        self.transport = SimpleNamespace(abort=self._abort)
-        self.shortcut = Shortcut(self.send_now)
-        self.is_open = True
-        self._replies: asyncio.Queue[str | Exception] = asyncio.Queue()
-
-    async def send(self, text: str) -> None:
-        await asyncio.sleep(0)
-        self._check()
-        kind = json.loads(text).get("type", "chat")
-        for reply in REPLIES.get(kind, []):
-            self._replies.put_nowait(json.dumps(reply))
-        if kind == "stop":
-            self._replies.put_nowait(json.dumps(LAST))
-        if kind in ("stop", "close"):
-            self._replies.put_nowait(ConnectionClosedOK(Close(1000, ""), None))
-
-    def send_now(self, text: Text) -> bool:
-        return False
-
-    async def next_text(self) -> str:
-        reply = await self._replies.get()
-        self._check()
-        if isinstance(reply, Exception):
-            self.is_open = False
-            raise reply
-        return reply
-
-    async def close(self) -> None:
-        await asyncio.sleep(0)
-        self.is_open = False
-        await asyncio.sleep(0)
-
-    def die(self) -> None:
-        self.is_open = False
-        self._replies.put_nowait(ConnectionClosedError(None, None))
-
-    def _abort(self) -> None:
-        self.is_open = False
-
-    def _check(self) -> None:
-        if not self.is_open:
-            raise ConnectionClosedError(None, None)
-
-
-@dataclass
-class Scene:
-    """One session: its client, its relay, its pool."""
-
-    kind: SocketKind
-    folder: Path
-    sockets: list[WorkerSocket] = field(default_factory=list)
-    sent: list[Raw] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
-    incoming: asyncio.Queue[Raw] = field(default_factory=asyncio.Queue)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-    is_gone: bool = False
-    send_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.pool = self._pool()
-        self.incoming.put_nowait({"type": "websocket.connect"})
-        self.relay = self._relay()
-        self.running: asyncio.Task[None] | None = None
-
-    def _pool(self) -> WorkerPool:
-        async def connect(*args: object, **kwargs: object) -> WorkerSocket:
-            await asyncio.sleep(0)
-            self.sockets.append(WorkerSocket())
-            return self.sockets[-1]
-
-        pool = make_pool(1)
-        pool.client = WorkerClient(connect=connect)  # type: ignore[arg-type]
-        return pool
-
-    def _relay(self) -> Relay:
-        request_type = self.kind.request_type("adx_1")
-        websocket = WebSocket(
-            {"type": "websocket", "headers": []},
-            receive=self.incoming.get,
-            send=self._take,  # type: ignore[arg-type]
-        )
-        self.websocket = websocket
-        metrics = GatewayMetrics(CollectorRegistry())
-        lease = Budget(MIB, MIB).lease("")
-        return Relay(
-            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, grace_s=0.0),
-            QueueingMachine("adx_1", request_type),
-            self._traffic(),
-            self.pool,
-            Request(self.kind, request_type, "adx_1", "client", "", "0" * 32),
-            RelayTelemetry(metrics, request_type.value),
-        )
-
-    def _traffic(self) -> Traffic:
-        decoder = AudioDecoder()
-        voices = VoiceLibrary(self.folder, Store(self.folder), decoder)
-        if self.kind is SocketKind.STREAMING:
-            return TurnTraffic(voices)
-        if self.kind is SocketKind.CHAT:
-            return ChatTraffic(voices)
-        return LiveTraffic(self.kind, voices, DiagnosticsLimit(Settings().limits))
-
-    async def _take(self, event: Raw) -> None:
-        await asyncio.sleep(self.send_s)
-        if self.is_gone:
-            raise OSError("gone")
-        if event["type"] == "websocket.send":
-            self.sent.append(json.loads(event["text"]))
-            self.heard.set()
-        elif event["type"] == "websocket.close":
-            self.closed.append(event["code"])
-            self.incoming.put_nowait({"type": "websocket.disconnect", "code": event["code"]})
-
-    def say(self, **message: Any) -> None:
-        self.incoming.put_nowait({"type": "websocket.receive", "text": json.dumps(message)})
-
-    async def hear(self, wanted: str, count: int = 1) -> None:
-        """Wait until the client has heard a message of a type so many times."""
-        while [message["type"] for message in self.sent].count(wanted) < count:
-            self.heard.clear()
-            await self.heard.wait()
-
-    def leave(self) -> None:
-        self.is_gone = True
-        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
-
-    def kill_worker(self) -> None:
-        for socket in self.sockets:
-            if socket.is_open:
-                socket.die()
-
-    def cancel_tickets(self) -> None:
-        for item in self.pool.get_queue_status().items:
-            if item.session_id == "adx_1":
-                self.pool.cancel(item.ticket_id)
-
-    def cancel_task(self) -> None:
-        assert self.running is not None
-        self.running.cancel()
+class Talk(Scene):
+    """A scene in which a whole session is played."""
 
     async def play(self) -> None:
         """Run a whole session; somebody else has the worker at first."""
@@ -241,33 +68,22 @@ class Scene:
                 await self.hear("result")
                 self.say(type="stop")
 
-    def check_quiet(self) -> None:
-        """Nothing is held, nothing is open, and the client heard at most one goodbye."""
-        worker = self.pool.workers["worker_0"]
-        assert worker.tasks == []
-        assert self.pool.queue_length == 0
-        assert not any(socket.is_open for socket in self.sockets)
-        assert len(self.closed) <= 1
-        assert [message["type"] for message in self.sent].count("error") <= 1
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []
-
 
 def play(
     kind: SocketKind,
     folder: Path,
     at: int | None,
-    act: Callable[[Scene], object],
+    act: Callable[[Talk], object],
     send_s: float = 0.0,
-) -> tuple[Scene, int]:
+) -> tuple[Talk, int]:
     """Play a session; let something happen at a suspension; return how many there were."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        scenes: list[Scene] = []
+        scenes: list[Talk] = []
         awaits = Awaits(at, lambda: act(scenes[0]) if scenes and scenes[0].running else None)
         awaits.install(runner.get_loop())
 
-        async def run() -> Scene:
-            scene = Scene(kind, folder, send_s=send_s)
+        async def run() -> Talk:
+            scene = Talk(kind, folder, send_s=send_s)
             scenes.append(scene)
             await scene.play()
             scene.check_quiet()
@@ -276,14 +92,15 @@ def play(
         return runner.run(run()), awaits.count
 
 
-HAPPENINGS: dict[str, Callable[[Scene], object]] = {
+HAPPENINGS: dict[str, Callable[[Talk], object]] = {
     "the client leaves": Scene.leave,
     "the client says stop": lambda scene: scene.say(type="stop"),
     "the worker dies": Scene.kill_worker,
     "the place is taken away": Scene.cancel_tickets,
     "the task is cancelled": Scene.cancel_task,
-    "the program ends": lambda scene: scene.relay.post(ShuttingDown()),
-    "an administrator ends it": lambda scene: scene.relay.post(Rejected(EndedByAdminError())),
+    "the program ends": lambda scene: scene.relay.fail(ShuttingDownError()),
+    "an administrator ends it": lambda scene: scene.relay.end(),
+    "it is stopped from outside": lambda scene: scene.relay.stop_soon(),
 }
 
 
@@ -307,10 +124,54 @@ def test_whatever_happens_at_any_await_leaves_nothing(
         play(kind, tmp_path, at, HAPPENINGS[speech_event])
 
 
+def saying(kind: str) -> Callable[[Stage], None]:
+    return lambda stage: stage.say(type=kind)
+
+
+ACTS: dict[str, Callable[[Stage], object]] = {
+    "request": Stage.ask,
+    **{
+        kind: saying(kind)
+        for kind in "prepare generate stop close audio_chunk heartbeat dance".split()
+    },
+    "assign": Stage.assign,
+    "occupy": Stage.occupy,
+    "let connect": lambda stage: stage.may_connect.set(),
+    "connect late": lambda stage: stage.may_connect.clear(),
+    "be unreachable": lambda stage: vars(stage).update(unreachable=1),
+    "lose the worker": Stage.kill_worker,
+    "cancel the ticket": Stage.cancel_tickets,
+    "stop from outside": lambda stage: stage.relay.stop_soon(),
+    "end": lambda stage: stage.relay.end(),
+    "shut down": lambda stage: stage.relay.fail(ShuttingDownError()),
+    "leave": Stage.leave,
+}
+
+
+@given(
+    st.sampled_from([SocketKind.DUPLEX, SocketKind.STREAMING, SocketKind.CHAT]),
+    st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.integers(0, 20)), max_size=20),
+)
+def test_every_worker_is_released_whatever_happens_in_whatever_order(
+    tmp_path_factory: pytest.TempPathFactory, kind: SocketKind, acts: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+
+    @in_virtual_time
+    async def live() -> None:
+        async with staged(kind, folder, workers=2) as stage:
+            for act, rounds in acts:
+                ACTS[act](stage)
+                await let_others_run(rounds)
+        assert "error" not in stage.types[:-1], "it is the last message"
+
+    live()
+
+
 def test_a_close_at_any_await_is_no_lost_worker(tmp_path: Path) -> None:
     """The worker closes its socket then, also while a message is on its way to the client."""
 
-    def say_close(scene: Scene) -> None:
+    def say_close(scene: Talk) -> None:
         scene.say(type="close")
 
     _, count = play(SocketKind.STREAMING, tmp_path, None, Scene.leave, SEND_S)
@@ -320,7 +181,7 @@ def test_a_close_at_any_await_is_no_lost_worker(tmp_path: Path) -> None:
 
 
 def test_an_internal_error_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    def break_it(scene: Scene) -> None:
+    def break_it(scene: Talk) -> None:
         def fail(*args: object) -> None:
             raise ZeroDivisionError
 

@@ -14,6 +14,7 @@ from core.schemas.streaming import WorkerPrefill
 from core.store import Store
 from gateway_modules.relay.traffic import (
     ChatTraffic,
+    Message,
     StreamingTurn,
     TurnTraffic,
     is_long,
@@ -37,9 +38,9 @@ def voices(tmp_path: Path) -> VoiceLibrary:
 
 def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
     text = json.dumps({"type": "prefill", "messages": HISTORY, **fields})
-    kind, turn = TurnTraffic(voices).parse(text)
-    assert kind == "prefill" and turn is not None
-    return turn
+    message = TurnTraffic(voices).parse(text)
+    assert message.kind == "prefill" and message.turn is not None
+    return message.turn
 
 
 def test_a_cache_hit_sends_the_last_message_and_the_expected_hash(voices: VoiceLibrary) -> None:
@@ -81,7 +82,8 @@ def test_an_uncertain_cache_is_not_retained(voices: VoiceLibrary) -> None:
 
 
 def test_other_messages_have_a_type_only(voices: VoiceLibrary) -> None:
-    assert TurnTraffic(voices).parse('{"type": "stop"}') == ("stop", None)
+    stop = '{"type": "stop"}'
+    assert TurnTraffic(voices).parse(stop) == Message("stop", stop)
     with pytest.raises(UnknownTypeError):
         TurnTraffic(voices).parse('{"type": "dance"}')
     for text in ("{", "[]", '{"type": "prefill"}'):
@@ -91,11 +93,10 @@ def test_other_messages_have_a_type_only(voices: VoiceLibrary) -> None:
 
 def test_a_chat_is_unchanged_unless_it_names_files(voices: VoiceLibrary) -> None:
     request = '{"messages":[{"role":"user","content":"Hi"}], "note": 1}'
-    assert ChatTraffic(voices).parse(request) == ("prefill", request)
-    assert ChatTraffic(voices).parse('{"type": "stop"}') == ("stop", None)
+    assert ChatTraffic(voices).parse(request) == Message("prefill", request)
+    assert ChatTraffic(voices).parse('{"type": "stop"}').kind == "stop"
     named = '{"messages":[{"role":"user","content":"Hi"}],"tts":{"output_path":"/tmp/x"}}'
-    _, changed = ChatTraffic(voices).parse(named)
-    assert changed is not None and "/tmp" not in changed
+    assert "/tmp" not in ChatTraffic(voices).parse(named).text
     with pytest.raises(UnknownTypeError):
         ChatTraffic(voices).parse('{"type": "dance"}')
 

@@ -15,7 +15,6 @@ from core.protocols import (
     duplex_units,
     gpt_live,
     half_duplex,
-    queueing,
     realtime,
     realtime_items,
     streaming,
@@ -69,7 +68,6 @@ class Machine(NamedTuple):
 
 
 MACHINES: Final[Mapping[str, Machine]] = {
-    "queue": Machine(queueing.TABLE, queueing.QueueingLimits),
     "streaming": Machine(streaming.TABLE, streaming.StreamingLimits),
     "half_duplex": Machine(half_duplex.TABLE, half_duplex.HalfDuplexLimits),
     "duplex": Machine(duplex.TABLE, duplex_units.DuplexLimits),
@@ -92,10 +90,13 @@ def pages() -> dict[str, str]:
     }
     sockets = {socket.name: socket for socket in SOCKETS}
     written = {}
-    for name, machine in MACHINES.items():
+    for name in (SHARED_PAGE, *MACHINES):
         kind = "page" if name in sockets or name == SHARED_PAGE else "events"
         text = environment.get_template(f"{kind}.md.j2").render(
-            name=name, socket=sockets.get(name), machine=machine, texts=TEXTS[name].split("\n\n")
+            name=name,
+            socket=sockets.get(name),
+            machine=MACHINES.get(name),
+            texts=TEXTS[name].split("\n\n"),
         )
         written[name] = EMPTY_LINES.sub("\n\n", text).strip() + "\n"
     return written

@@ -132,8 +132,8 @@ const FIGURES_MS = 500;
 
 export function halfButtons(/** @type {HalfCall} */ call) {
   const { canInterrupt, isTalk: isShown } = controlsFor(call.state);
-  const isOff = !canInterrupt && call.state.activity !== "thinking";
-  return [{ action: "interrupt", isShown, isOff, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];
+  const isIdle = !canInterrupt && call.state.activity !== "thinking";
+  return [{ action: "interrupt", isShown, isIdle, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];
 }
 
 /** @param {HTMLElement} el a `dl` @param {HalfCall} call @param {number} maxKvTokens */

@@ -9,7 +9,7 @@ import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { Biquad } from "./resampler.js";
 
-/** @import { recordNode } from "./capture.js" */
+/** @import { Microphone, recordFrom } from "./capture.js" */
 
 const BLOCK_MS = 400;
 const STEP_MS = 100;
@@ -166,7 +166,7 @@ export function locateChirp(recorded, chirp, rateHz) {
   return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
+/** @param {Microphone} microphone @param {typeof recordFrom} record */
 export async function runEchoTest(microphone, record) {
   let loudest = await playOnce(microphone, record);
   for (let play = 1; play < PLAYS; play += 1) {
@@ -179,21 +179,20 @@ export async function runEchoTest(microphone, record) {
 /** @param {EchoMeasure} one @param {EchoMeasure} other */
 const isLouder = (one, other) => (one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard);
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
-async function playOnce({ context, output }, record) {
+/** @param {Microphone} microphone @param {typeof recordFrom} record */
+async function playOnce(microphone, record) {
+  const { context } = microphone;
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
   const buffer = new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ });
   buffer.copyToChannel(chirp, 0);
   const source = new AudioBufferSourceNode(context, { buffer });
   source.connect(context.destination);
-  let playedAtS = 0;
-  const { audio, endTimeS } = await record(output, listenSamples, () => {
-    playedAtS = context.currentTime + LEAD_S;
-    source.start(playedAtS);
-  });
-  const found = locateChirp(audio, chirp, CAPTURE_RATE_HZ);
-  const recordedFromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
-  const delayMs = found.isHeard ? found.delayMs - (playedAtS - recordedFromS) * MS_PER_S : 0;
+  const recording = record(microphone, listenSamples);
+  const playedAtS = context.currentTime + LEAD_S;
+  source.start(playedAtS);
+  await recording.full;
+  const found = locateChirp(await recording.finish(), chirp, CAPTURE_RATE_HZ);
+  const delayMs = found.isHeard ? found.delayMs - (playedAtS - recording.fromS()) * MS_PER_S : 0;
   return { ...found, delayMs };
 }

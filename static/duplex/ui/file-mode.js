@@ -6,8 +6,8 @@ import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.j
 import { mixSettingsOf } from "../lib/call-settings.js";
 import { bindSettings, iconPills, settingRow } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/capture-format.js";
-import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
-import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
+import { MixerBench, openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
+import { automaticGains } from "../lib/mixer-controller.js";
 import { mountFilePanel } from "./source-choice.js";
 
 /** @import { FileSource } from "../lib/file-source.js" */

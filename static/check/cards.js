@@ -1,6 +1,7 @@
 /** Cards of the checks: camera, speaker (melody), echo (chirps), network and browser. */
 
-import { cameraCode, openCamera } from "../duplex/lib/camera.js";
+import { cameraCode } from "../duplex/lib/call-state.js";
+import { openCamera } from "../duplex/lib/camera.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";

@@ -7,6 +7,7 @@
  */
 
 import { CAPTURE_RATE_HZ, PROCESSOR_NAME } from "./capture-format.js";
+import { deviceCode } from "./call-state.js";
 import { joinChunks } from "../../shared/pcm.js";
 import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/async.js";
@@ -106,23 +107,6 @@ export async function openUserMedia(constraints, missing) {
     return await devices.getUserMedia(constraints);
   } catch (error) {
     throw new CodedError(deviceCode(error, missing), error);
-  }
-}
-
-/** Code of a `getUserMedia` error. @param {unknown} error @param {string} missing code if there is no such device */
-export function deviceCode(error, missing) {
-  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "permission_denied";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return missing;
-    case "NotReadableError":
-    case "AbortError":
-      return "busy";
-    default:
-      return "unsupported";
   }
 }
 

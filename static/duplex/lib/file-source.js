@@ -6,10 +6,10 @@
  */
 
 import { CodedError, MS_PER_S } from "../../shared/texts.js";
-import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
+import { AUDIO_MAX_S, CAPTURE_RATE_HZ, planRun, VIDEO_MAX_S } from "./capture-format.js";
 import { Capture, openMicrophone, recordFrom } from "./capture.js";
-import { measureLufs } from "./measure.js";
-import { lufsOf, MixerController } from "./mixer-controller.js";
+import { lufsOf, measureLufs } from "./measure.js";
+import { MixerController } from "./mixer-controller.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 
 /** @import { BenchOptions, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
@@ -44,15 +44,6 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
   }
   checkDuration(buffer.duration, isVideo);
   return buffer;
-}
-
-/**
- * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
- * @returns {{fileStartS: number, totalS: number, chunkCount: number}} totalS in whole chunks
- */
-export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
-  const chunkCount = Math.ceil((paddingBeforeS + durationS + paddingAfterS) / chunkS - 1e-9);
-  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount };
 }
 
 /** One playback of a file. */

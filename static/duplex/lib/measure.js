@@ -6,6 +6,7 @@
 
 import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { Biquad } from "./resampler.js";
 
@@ -80,6 +81,40 @@ function stepPowers(channels, stepSamples, rateHz) {
 export function gainToTargetDb(lufs, targetLufs) {
   if (!Number.isFinite(lufs)) return 0;
   return Math.max(-MOST_GAIN_DB, Math.min(MOST_GAIN_DB, targetLufs - lufs));
+}
+
+const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
+const MICROPHONE_TARGET_LUFS = -23;
+const FILE_ALONE_TARGET_LUFS = -28;
+
+/** @param {string} mode a `MixMode` @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity if unknown: no gain */
+export function automaticGains(mode, { fileLufs, microphoneLufs }) {
+  const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
+  return {
+    fileDb: gainToTargetDb(fileLufs, fileTargetLufs),
+    microphoneDb: gainToTargetDb(microphoneLufs, MICROPHONE_TARGET_LUFS),
+  };
+}
+
+/** Loudness of a file. @param {AudioBuffer} sound @returns {number} LUFS; -Infinity where it is silent */
+export function lufsOf(sound) {
+  const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
+  return measureLufs(channels, sound.sampleRate);
+}
+
+/** @param {string} mode @param {number} fileLufs @param {number} microphoneLufs -Infinity if unknown */
+export function loudnessText(mode, fileLufs, microphoneLufs) {
+  const gains = automaticGains(mode, { fileLufs, microphoneLufs });
+  const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
+    Number.isFinite(lufs)
+      ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
+      : t(`omni.loudness_${key}_none`);
+  return [
+    mode !== "microphone" && one("file", fileLufs, gains.fileDb),
+    mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 const CHIRP_S = 0.25;

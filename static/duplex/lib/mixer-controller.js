@@ -2,34 +2,16 @@
 
 import { fromDb, rms } from "../../shared/pcm.js";
 import { MAX_TRIM_DB } from "./capture-format.js";
-import { gainToTargetDb, measureLufs } from "./measure.js";
+import { automaticGains, lufsOf } from "./measure.js";
 
 /** @import { MixSettings } from "../../../types/devices.js" */
 
-const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
-const MICROPHONE_TARGET_LUFS = -23;
-const FILE_ALONE_TARGET_LUFS = -28;
 const START_MONITOR_VOLUME = 0.5;
 const METER_SAMPLES = 2_048;
 const RAMP_S = 0.02;
 
 /** @typedef {"file" | "microphone" | "both"} MixMode */
 /** @typedef {Record<"file" | "microphone" | "mix", number>} MixLevels amplitudes */
-
-/** @param {MixMode} mode @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity if unknown: no gain */
-export function automaticGains(mode, { fileLufs, microphoneLufs }) {
-  const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
-  return {
-    fileDb: gainToTargetDb(fileLufs, fileTargetLufs),
-    microphoneDb: gainToTargetDb(microphoneLufs, MICROPHONE_TARGET_LUFS),
-  };
-}
-
-/** Loudness of a file. @param {AudioBuffer} sound @returns {number} LUFS; -Infinity where it is silent */
-export function lufsOf(sound) {
-  const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
-  return measureLufs(channels, sound.sampleRate);
-}
 
 const boundTrim = (/** @type {number} */ trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 

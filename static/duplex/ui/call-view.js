@@ -5,8 +5,8 @@
 
 import { byId, html, icon, mountNotice, mountView, nothing, on, textButton, toast, toastProblem } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
-import { claimTab, tabStateOf } from "../../shared/tab-state.js";
-import { controlsFor, stopKey, throttledWarnings } from "../lib/call-state.js";
+import { claimTab } from "../../shared/tab-state.js";
+import { controlsFor, stopKey, tabStateOf, throttledWarnings } from "../lib/call-state.js";
 import { mountStage } from "./call-frame.js";
 import { mountQueueBanner } from "./call-notes.js";
 import { late } from "../../shared/async.js";

@@ -12,15 +12,8 @@ import { lastTurns, paintSubtitles, subtitleAt } from "../lib/picture-taker.js";
 import { mountLevelBars } from "./meters.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
-import {
-  BITRATES,
-  FORMATS,
-  isSupported,
-  mayLackSound,
-  pickFormat,
-  SessionVideoRecorder,
-  supportedFormats,
-} from "../lib/session-video-recorder.js";
+import { BITRATES, FORMATS, mayLackSound, pickFormat, supportedFormats } from "../lib/session-recorder.js";
+import { isSupported, SessionVideoRecorder } from "../lib/session-video-recorder.js";
 import { mountCallRecorder } from "./call-view.js";
 
 /** @import { DuplexCall } from "../lib/call-kinds.js" */

@@ -169,9 +169,7 @@ function mountMixerPanel(el, options) {
     [hasFile, hasVoice].forEach((isShown, at) => (meters[at].row.hidden = !isShown));
     return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
       <div class="stack-tight">
-        <p class="small soft number" role="status">
-          ${loudnessText(store.get("file_sound"), file()?.lufs ?? -Infinity, microphoneLufs)}
-        </p>
+        <p class="small soft number" role="status">${loudnessText(sound, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
         <div class="mixer-meters">${meters.map(({ row }) => row)}</div>
         ${slider(store, "trim_file_db", hasFile)} ${slider(store, "trim_microphone_db", hasVoice)}
         ${slider(store, "monitor_volume", isIdle)}

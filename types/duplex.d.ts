@@ -4,27 +4,11 @@ import type { AudioPlayer } from "../static/duplex/lib/audio-player.js";
 import type { LiveProblem } from "../static/duplex/lib/call-state.js";
 import type { CallParts } from "../static/duplex/lib/call.js";
 import type { DuplexSession } from "../static/duplex/lib/duplex-session.js";
-import type { PhaseEvent } from "../static/duplex/lib/session-state.js";
 import type { UnitRecord } from "../static/duplex/lib/full-duplex.js";
 import type { Network, WireMessage } from "../static/shared/live-socket.js";
 import type { VisibilitySource } from "../static/shared/page-visibility.js";
 import type { EndReason, QueuePlace } from "../static/shared/server-messages.js";
-import type { DuplexPrepare, DuplexServerMessage, Result } from "./protocol.js";
-
-/** What happens to a session. */
-export type SessionEvent =
-  | PhaseEvent
-  | { type: "server"; message: DuplexServerMessage; nowMs: number; unixMs: number }
-  | { type: "chunk_sent" }
-  | { type: "picture_sent" }
-  | { type: "chunk_dropped" }
-  | { type: "pause_asked"; isAuto: boolean }
-  | { type: "drained" }
-  | { type: "resume_asked" }
-  | { type: "interrupt_asked" }
-  | { type: "force_listen"; isOn: boolean }
-  | { type: "playback"; aheadMs: number; gapCount?: number; totalShiftMs?: number }
-  | { type: "gap"; gapMs: number };
+import type { DuplexPrepare, Result } from "./protocol.js";
 
 /** Clocks; both only ever move on. */
 export type SessionClock = {

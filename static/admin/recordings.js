@@ -1,7 +1,7 @@
 /** Recordings: list, open, download, delete, clean up. */
 
 import { formatBytes, formatDateTime, formatNumber, t, tn } from "../shared/texts.js";
-import { html, icon } from "../shared/lit.js";
+import { html, icon, textButton } from "../shared/lit.js";
 import { act, actionButton, reportFailure, table, when } from "./words.js";
 import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 
@@ -71,22 +71,17 @@ export function makeRecordings(/** @type {Context} */ { api, draw, page }) {
   const pager = () => {
     const { total, recordings } = at.found ?? { total: 0, recordings: [] };
     const end = at.offset + recordings.length;
-    const turn = (/** @type {number} */ step, /** @type {boolean} */ isPossible) => () => {
-      if (!isPossible) return;
+    const turn = (/** @type {number} */ step) => () => {
       at.offset = Math.max(0, at.offset + step * PAGE_SIZE); // it may be pressed twice before the list is drawn
       void quietly();
     };
     const button = (/** @type {"back" | "next"} */ id, /** @type {boolean} */ isPossible) =>
-      html`<button
-        type="button"
-        class="button button-icon"
-        id="page-${id}"
-        aria-label=${t(`admin.page_${id}`)}
-        aria-disabled=${String(!isPossible)}
-        @click=${turn(id === "back" ? -1 : 1, isPossible)}
-      >
-        ${icon(id === "back" ? "back" : "forward")}
-      </button>`;
+      textButton(icon(id === "back" ? "back" : "forward"), turn(id === "back" ? -1 : 1), {
+        id: `page-${id}`,
+        label: t(`admin.page_${id}`),
+        style: "button-icon",
+        isIdle: !isPossible,
+      });
     const words = { from: formatNumber(at.offset + 1), to: formatNumber(end), all: formatNumber(total) };
     return html`<nav class="row" ?hidden=${total <= PAGE_SIZE} aria-label=${t("admin.pages")}>
       ${button("back", at.offset > 0)} ${button("next", end < total)}<span class="small soft number"

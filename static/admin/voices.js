@@ -1,7 +1,7 @@
 /** Voices (listen, add, remove) and presets (listen, inspect). */
 
 import { formatBytes, formatDateTime, formatNumber, getLang, MS_PER_S, t } from "../shared/texts.js";
-import { html, icon, nothing, on, toast } from "../shared/lit.js";
+import { html, iconButton, nothing, on, toast } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { nameOfFile, VOICE_RATE_HZ, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { act, actionButton, table } from "./words.js";
@@ -235,17 +235,10 @@ function makeSamplePlayer(/** @type {() => void} */ draw) {
      * @param {() => Promise<string>} address resolves to the URL of the sound, on demand
      */
     button(key, name, address) {
-      const label = t(playing === key ? "admin.listen_stop" : "admin.listen");
-      return html`<button
-        type="button"
-        class="button button-icon admin-listen"
-        aria-label="${label}: ${name}"
-        title=${label}
-        data-playing=${String(playing === key)}
-        @click=${() => void press(key, address)}
-      >
-        ${icon(playing === key ? "stop" : "play")}
-      </button>`;
+      const isPlaying = playing === key;
+      const words = t(isPlaying ? "admin.listen_stop" : "admin.listen");
+      const look = { label: `${words}: ${name}`, style: "admin-listen" };
+      return iconButton(isPlaying ? "stop" : "play", words, () => void press(key, address), look);
     },
   };
 }

@@ -1,6 +1,6 @@
 /** Shared views of the sections: tables, action buttons, login, navigation. */
 
-import { html, icon, isConfirmed, mountView, nothing, repeat, toast } from "../shared/lit.js";
+import { html, icon, iconButton, isConfirmed, mountView, nothing, repeat, textButton, toast } from "../shared/lit.js";
 import { formatDateTime, t } from "../shared/texts.js";
 import { isRefusal } from "./admin-api.js";
 import { ago, failureText } from "./admin-texts.js";
@@ -91,22 +91,14 @@ export function reportFailure(/** @type {unknown} */ error, /** @type {string} *
  */
 export function actionButton({ icon: picture, label, name, isIconOnly = false, isPossible = true, question, ...operation }) {
   const press = async (/** @type {MouseEvent & {currentTarget: HTMLButtonElement}} */ { currentTarget: button }) => {
-    if (!isPossible || button.getAttribute("aria-busy") === "true") return;
+    if (button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
     await act({ ...operation, question: question && (() => ({ confirm: label, ...question() })) });
     button.setAttribute("aria-busy", "false");
   };
-  return html`<button
-    type="button"
-    class="button ${question ? "button-danger" : ""} ${isIconOnly ? "button-icon" : ""}"
-    aria-busy="false"
-    aria-disabled=${String(!isPossible)}
-    aria-label="${label}: ${name}"
-    title=${isIconOnly ? label : nothing}
-    @click=${press}
-  >
-    ${icon(picture)}${isIconOnly ? nothing : html`<span>${label}</span>`}
-  </button>`;
+  const look = { label: `${label}: ${name}`, style: question ? "button-danger" : "", isIdle: !isPossible };
+  if (isIconOnly) return iconButton(picture, label, press, look);
+  return textButton(html`<span>${label}</span>`, press, { ...look, sign: picture });
 }
 
 // Login form and section navigation.

@@ -1,13 +1,15 @@
 /** Cards of the checks: camera, speaker (melody), echo (chirps), network and browser. */
 
-import { cameraCode, openCamera } from "../duplex/lib/camera.js";
+import { cameraCode } from "../duplex/lib/call-state.js";
+import { openCamera } from "../duplex/lib/camera.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js";
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/async.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, cameraResult, echoResult, problemResult, serverResult } from "./results.js";
-import { openMicrophone, recordNode, untilRunning } from "../duplex/lib/capture.js";
+import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
+import { openMicrophone, recordFrom, untilRunning } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/measure.js";
 
 /** @import { Camera } from "../duplex/lib/camera.js" */
@@ -145,6 +147,7 @@ export function mountSpeakerCheck(/** @type {Results} */ results) {
 // The echo's card: chirps are played with and without the browser's echo cancellation.
 
 const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
+const ECHO_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 10; // so that a recording ends soon after its length
 
 /** @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish */
 async function measure({ micId, speakerId, echoCancellation }) {
@@ -153,13 +156,14 @@ async function measure({ micId, speakerId, echoCancellation }) {
     echoCancellation,
     noiseSuppression: echoCancellation,
     autoGainControl: false,
+    chunkSamples: ECHO_CHUNK_SAMPLES,
   });
   try {
     await startOn(microphone.context, speakerId, LIMIT_MS);
     /** @type {Promise<never>} */ const expired = new Promise((_, reject) => {
       setTimeout(() => reject(new CodedError("no_sound_output")), LIMIT_MS);
     });
-    return await Promise.race([runEchoTest(microphone, recordNode), expired]);
+    return await Promise.race([runEchoTest(microphone, recordFrom), expired]);
   } finally {
     await microphone.close();
   }

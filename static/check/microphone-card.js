@@ -111,7 +111,9 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
   const takeClip = () => {
     if (!microphone || recording) return;
     player?.pause();
-    recording = recordFrom(microphone, CLIP_S * CAPTURE_RATE_HZ, () => void endClip());
+    const taken = recordFrom(microphone, CLIP_S * CAPTURE_RATE_HZ);
+    recording = taken;
+    void taken.full.then(endClip);
     draw();
   };
   /** Also ends it early, when the microphone is closed. */

@@ -3,7 +3,7 @@
 import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
+import { HALF_FIELDS, halfConfigOf } from "../duplex/lib/call-settings.js";
 import { mountAfterCall, mountCallView } from "../duplex/ui/call-view.js";
 import { halfButtons, mountCallMeters, mountHalfFigures, mountHalfTurns, mountHalfWave } from "../duplex/ui/meters.js";
 import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
@@ -13,6 +13,7 @@ import { byId, toastProblem } from "../shared/lit.js";
 import { late, loadInSpareTime, nextTask } from "../shared/async.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
 import { startPage } from "../shared/page.js";
+import { SettingsStore } from "../shared/settings-store.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
 
 /** @import { TtsVoice } from "../shared/prompt-editors.js" */
@@ -23,7 +24,9 @@ const METER_TICK_MS = 50;
 
 const page = await startPage({ titleKey: "app.half_duplex_audio.title" });
 const limits = voiceLimits(page.defaults);
-const settings = makeHalfSettings(page.defaults?.half_duplex ?? {});
+const serverValues = page.defaults?.half_duplex ?? {};
+const store = new SettingsStore("half_duplex_settings", HALF_FIELDS);
+store.applyServer(serverValues);
 
 const call = halfDuplexCall({
   parts: HALF_PARTS,
@@ -50,7 +53,8 @@ const presets = mountPresetSelector(byId("presets"), {
   },
   onApply: ({ items, settings: values, isChosen }) => {
     content.setItems(items);
-    settings.applyPreset(values, isChosen);
+    if (isChosen) store.applyPreset(values);
+    else store.applyServer({ ...serverValues, ...values }); // the preset of page load ranks below the visitor's own choices
   },
 });
 
@@ -71,8 +75,8 @@ async function start() {
   await call.start({
     ...(items.length > 0 ? { system_content: items } : {}),
     ...(ttsVoice?.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
-    transcribe: settings.store.get("captions"),
-    config: halfConfigOf(settings.store),
+    transcribe: store.get("captions"),
+    config: halfConfigOf(store),
   });
 }
 
@@ -93,11 +97,8 @@ setInterval(() => drawMeters(performance.now()), METER_TICK_MS);
 
 await nextTask();
 // Settings and help.
-const drawer = mountSettingsDrawer(
-  byId("settings", HTMLDialogElement),
-  byId("open-settings", HTMLButtonElement),
-  settings.store,
-  () => Promise.all([content.loadEditors(), loadTtsVoice()]),
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () =>
+  Promise.all([content.loadEditors(), loadTtsVoice()]),
 );
 const devices = mountAudioDeviceSelector(byId("devices"), {
   prefix: "half_duplex",

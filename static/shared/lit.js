@@ -54,53 +54,56 @@ export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 
 /**
- * @param {string | View} sign name of an icon, or a template in its place
- * @param {string} words tooltip and label
- * @param {(event: Event) => void} run
- * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean,
- *   isExpanded?: boolean, controls?: string}} [more] `label` overrides the label; with `isPressed` it is a toggle button, with
- *   `isExpanded` it shows and hides the element with the id `controls`
+ * @typedef {Object} ButtonLook
+ * @property {string} [sign] icon before the words
+ * @property {string} [label] overrides the accessible name
+ * @property {string} [title] tooltip
+ * @property {string} [style] classes
+ * @property {string} [action] `data-action`
+ * @property {string} [id]
+ * @property {boolean} [isShown]
+ * @property {boolean} [isOff]
+ * @property {boolean} [isIdle] disabled by aria-disabled only, so that it keeps the focus
+ * @property {boolean} [isPressed] makes it a toggle button
+ * @property {boolean} [isExpanded] whether the element with the id `controls` is shown
+ * @property {string} [controls]
  */
-export const iconButton = (
-  sign,
-  words,
-  run,
-  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed, isExpanded, controls } = {},
-) =>
-  html`<button
-    type="button"
-    class="button button-icon ${style}"
-    aria-label=${label}
-    title=${words}
-    aria-pressed=${isPressed ?? nothing}
-    aria-expanded=${isExpanded ?? nothing}
-    aria-controls=${controls ?? nothing}
-    data-action=${action ?? nothing}
-    ?hidden=${!isShown}
-    ?disabled=${isOff}
-    @click=${run}
-  >
-    ${typeof sign === "string" ? icon(sign) : sign}
-  </button>`;
 
-/**
- * @param {unknown} words
- * @param {(event: Event) => void} run
- * @param {{sign?: string, label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean}} [more] `sign` is
- *   an icon before the words, `label` overrides the accessible name
- */
-export const textButton = (words, run, { sign, label, action, style = "", isShown = true, isOff = false } = {}) =>
-  html`<button
+/** @param {unknown} words @param {(event: any) => void} run `any`: each listener has its own @param {ButtonLook} [look] */
+export function textButton(words, run, look = {}) {
+  const { sign, label, title, style = "", action, id, isShown = true, isOff = false, isIdle } = look;
+  return html`<button
     type="button"
     class="button ${style}"
+    id=${id ?? nothing}
     aria-label=${label ?? nothing}
+    title=${title ?? nothing}
+    aria-disabled=${isIdle ?? nothing}
+    aria-pressed=${look.isPressed ?? nothing}
+    aria-expanded=${look.isExpanded ?? nothing}
+    aria-controls=${look.controls ?? nothing}
     data-action=${action ?? nothing}
     ?hidden=${!isShown}
     ?disabled=${isOff}
-    @click=${run}
+    @click=${isIdle ? null : run}
   >
     ${sign ? icon(sign) : nothing}${words}
   </button>`;
+}
+
+/**
+ * @param {string | View} sign name of an icon, or a template in its place
+ * @param {string} words tooltip and label
+ * @param {(event: any) => void} run `any`: each listener has its own
+ * @param {ButtonLook} [look]
+ */
+export const iconButton = (sign, words, run, { style = "button-quiet", ...look } = {}) =>
+  textButton(typeof sign === "string" ? icon(sign) : sign, run, {
+    label: words,
+    title: words,
+    style: `button-icon ${style}`,
+    ...look,
+  });
 
 /**
  * A button that opens the file picker.

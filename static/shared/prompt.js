@@ -2,6 +2,7 @@
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 
+/** @import { ChatMessage } from "../../types/chat.js" */
 /** @import { AudioContent, ImageContent, TextContent } from "../../types/protocol.js" */
 
 const DEFAULT_PATH = "default";
@@ -43,6 +44,24 @@ export function contentToWire(items) {
     if (item.type === "image" && item.data) wire.push({ type: "image", data: item.data });
   }
   return wire;
+}
+
+/** Display names, in the order of the protocol items. @param {readonly ContentItem[]} items */
+export function namesOf(items) {
+  return items
+    .filter((item) => (item.type === "text" ? item.text.trim() : item.type === "audio" ? item.voice : item.data))
+    .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
+}
+
+/** The items of a message, as they are edited. @param {ChatMessage} message */
+export function itemsOf({ items, extra }) {
+  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, extra.names?.[index] ?? "")));
+}
+
+function shown(/** @type {ChatMessage["items"][number]} */ item, /** @type {string} */ name) {
+  if (item.type === "text") return [{ type: "text", text: item.text }];
+  if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];
+  return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];
 }
 
 /**

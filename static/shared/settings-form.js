@@ -3,7 +3,7 @@
  * settings drawer, radio pills, and the preset selector, which remembers the choice per page and fetches a preset's audio when it is chosen.
  */
 
-import { closeByClick, find, html, icon, mountView, nothing, on, setText, toastProblem } from "./lit.js";
+import { closeByClick, find, html, icon, mountView, nothing, on, setText, textButton, toastProblem } from "./lit.js";
 import { formatNumber, getLang, hasText, onLangChange, problemWords, t } from "./texts.js";
 import { getJson } from "./api.js";
 import { kept } from "./async.js";
@@ -285,16 +285,13 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     }));
     return html`<div class="preset-line">
         ${radioPills({ label: t("preset.label"), style: "row preset-pills", pills, current: current?.id ?? null, choose })}
-        <button
-          type="button"
-          class="button button-quiet preset-toggle"
-          ?hidden=${!advanced && !onEdit}
-          aria-expanded=${advanced ? String(isOpen) : nothing}
-          aria-controls=${advanced?.id || nothing}
-          @click=${onToggle}
-        >
-          ${icon("edit")}${t("preset.advanced")}
-        </button>
+        ${textButton(t("preset.advanced"), onToggle, {
+          sign: "edit",
+          style: "button-quiet preset-toggle",
+          isShown: Boolean(advanced ?? onEdit),
+          isExpanded: advanced && isOpen,
+          controls: advanced?.id,
+        })}
       </div>
       <p class="hint preset-about" .textContent=${wordsIn(current?.description, getLang())}></p>
       <p class="hint" role="status" .textContent=${isEdited ? t("preset.edited") : ""}></p>

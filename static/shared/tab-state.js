@@ -40,16 +40,6 @@ export function claimTab(page = document) {
   };
 }
 
-/** @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session. */
-export function tabStateOf({ phase, activity, end }) {
-  if (phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
-  if (phase === "paused") return "paused";
-  if (phase === "running" || phase === "pausing") {
-    return activity === "speaking" ? "speaking" : "listening";
-  }
-  return phase === "ended" && end && !end.isByUser ? "error" : "idle";
-}
-
 function iconLink(/** @type {Document} */ page) {
   const found = /** @type {HTMLLinkElement | null} */ (page.querySelector('link[rel="icon"]'));
   if (found) return found;

@@ -31,6 +31,7 @@ const CURRENT_KEY = "turnbased_current";
 const UNDO_MS = 10_000;
 
 /**
+ * The list of stored conversations; a drawer on small screens.
  * @param {Object} options
  * @param {ChatSession} options.session
  * @param {HistoryStore<ChatBody>} options.store
@@ -38,78 +39,15 @@ const UNDO_MS = 10_000;
  * @param {() => void} options.onOpen a stored conversation is opened
  */
 export function mountKeptChats({ session, store, onBegin, onOpen }) {
-  const panel = mountHistoryPanel(byId("history"), {
-    list: store.list,
-    currentId: () => session.head.id,
-    onOpen: (head) => void open(head),
-    onRename: (head, title) => void rename(head, title),
-    onDelete: (head) => void remove(head),
-    onDeleteAll: () => {
-      begin(true);
-      void store.clear().then(panel.refresh);
-    },
-  });
-  const begin = (isDeleted = false) => {
-    session.begin(isDeleted);
-    panel.shut();
-    onBegin();
-    void panel.refresh();
-  };
-  const open = async (/** @type {Head} */ head) => {
-    if (!(await session.open(head))) toast(t("chat.gone"));
-    onOpen();
-    await panel.refresh();
-  };
-  const rename = async (/** @type {Head} */ head, /** @type {string} */ title) => {
-    if (head.id === session.head.id) await session.rename(title);
-    else await store.rename(head.id, title);
-    await panel.refresh();
-  };
-  const remove = async (/** @type {Head} */ head) => {
-    const body = await store.read(head.id);
-    if (head.id === session.head.id) begin(true);
-    await store.remove(head.id);
-    await panel.refresh();
-    const run = () => void (body && store.write(head, body).then(panel.refresh));
-    toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run }, shownMs: UNDO_MS });
-  };
-  const rememberShown = () => remember(CURRENT_KEY, session.head.id);
-  session.on("heads", () => {
-    rememberShown();
-    void panel.refresh();
-  });
-  session.on("opened", rememberShown);
-  for (const button of document.querySelectorAll("[data-action=new-chat]")) on(button, "click", () => begin());
-
-  return {
-    begin: () => begin(),
-    refresh: panel.refresh,
-    async restore() {
-      const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
-      if (kept) await open(kept);
-      else await panel.refresh();
-    },
-  };
-}
-
-// The list of stored conversations; a drawer on small screens.
-
-/**
- * @param {HTMLElement} el
- * @param {{list: () => Promise<Head[]>, currentId: () => string, onOpen: (head: Head) => void,
- *   onRename: (head: Head, title: string) => void, onDelete: (head: Head) => void, onDeleteAll: () => void}} options
- */
-function mountHistoryPanel(el, options) {
   const list = byId("history-list", HTMLOListElement);
   const about = byId("history-about");
   const empty = byId("history-empty");
   const clear = byId("history-clear", HTMLButtonElement);
-  const drawer = mountDrawer(el);
+  const drawer = mountDrawer(byId("history"));
   /** @type {Head[]} */ let heads = [];
   /** @type {string | null} */ let renamingId = null;
 
   const draw = mountView(list, () => {
-    const currentId = options.currentId();
     about.hidden = heads.length === 0;
     clear.hidden = heads.length === 0;
     empty.hidden = heads.length > 0;
@@ -117,22 +55,50 @@ function mountHistoryPanel(el, options) {
     return repeat(
       heads,
       ({ id }) => id,
-      (head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId)),
+      (head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === session.head.id)),
     );
   });
+  const refresh = async () => {
+    heads = await store.list().catch(() => []);
+    if (renamingId === null) draw();
+  };
+  const begin = (isDeleted = false) => {
+    session.begin(isDeleted);
+    drawer.shut();
+    onBegin();
+    void refresh();
+  };
+  const open = async (/** @type {Head} */ head) => {
+    if (!(await session.open(head))) toast(t("chat.gone"));
+    onOpen();
+    await refresh();
+  };
+  const rename = async (/** @type {Head} */ head, /** @type {string} */ title) => {
+    if (head.id === session.head.id) await session.rename(title);
+    else await store.rename(head.id, title);
+    await refresh();
+  };
+  const remove = async (/** @type {Head} */ head) => {
+    const body = await store.read(head.id);
+    if (head.id === session.head.id) begin(true);
+    await store.remove(head.id);
+    await refresh();
+    const run = () => void (body && store.write(head, body).then(refresh));
+    toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run }, shownMs: UNDO_MS });
+  };
   function row(/** @type {Head} */ head, /** @type {boolean} */ isCurrent) {
     const title = head.title || t("chat.untitled");
     const agoS = Math.max(0, (Date.now() - head.updatedAtMs) / 1000);
-    const open = () => {
-      options.onOpen(head);
+    const show = () => {
+      void open(head);
       drawer.shut();
     };
     return html`<li class="history-row" data-id=${head.id}>
-      <button type="button" class="history-open" aria-current=${isCurrent ? "true" : nothing} @click=${open}>
+      <button type="button" class="history-open" aria-current=${isCurrent ? "true" : nothing} @click=${show}>
         <span class="history-title">${title}</span><span class="small soft">${formatAgo(agoS)}</span>
       </button>
       ${tool("edit", t("chat.rename", { title }), () => startRenaming(head.id))}
-      ${tool("trash", t("chat.delete_chat", { title }), () => options.onDelete(head))}
+      ${tool("trash", t("chat.delete_chat", { title }), () => void remove(head))}
     </li>`;
   }
   function renameRow(/** @type {Head} */ head) {
@@ -140,7 +106,7 @@ function mountHistoryPanel(el, options) {
       if (renamingId !== head.id) return;
       const title = list.querySelector("input")?.value.trim();
       renamingId = null;
-      if (isKept && title && title !== head.title) options.onRename(head, title);
+      if (isKept && title && title !== head.title) void rename(head, title);
       draw();
     };
     const onKey = (/** @type {KeyboardEvent} */ event) => {
@@ -171,14 +137,26 @@ function mountHistoryPanel(el, options) {
 
   on(clear, "click", async () => {
     const [title, text] = [t("chat.delete_all_title"), t("chat.delete_all_about")];
-    if (await isConfirmed({ title, text, confirm: t("chat.delete_all") })) options.onDeleteAll();
+    if (!(await isConfirmed({ title, text, confirm: t("chat.delete_all") }))) return;
+    begin(true);
+    await store.clear().then(refresh);
   });
+  const rememberShown = () => remember(CURRENT_KEY, session.head.id);
+  session.on("heads", () => {
+    rememberShown();
+    void refresh();
+  });
+  session.on("opened", rememberShown);
+  for (const button of document.querySelectorAll("[data-action=new-chat]")) on(button, "click", () => begin());
+
   return {
-    async refresh() {
-      heads = await options.list().catch(() => []);
-      if (renamingId === null) draw();
+    begin: () => begin(),
+    refresh,
+    async restore() {
+      const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
+      if (kept) await open(kept);
+      else await refresh();
     },
-    shut: drawer.shut,
   };
 }
 

@@ -179,7 +179,8 @@ export function mountRecorder(el, { cancel, done, onLost }) {
   /** @param {{maxS: number, deviceId?: string}} options @throws {CodedError} */
   return async ({ maxS, deviceId }) => {
     const microphone = await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES });
-    const recording = recordFrom(microphone, Math.floor(maxS * RATE_HZ), done);
+    const recording = recordFrom(microphone, Math.floor(maxS * RATE_HZ));
+    void recording.full.then(done);
     bars = [];
     warn(false);
     setText(time, formatClock(0));

@@ -9,7 +9,7 @@ import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
 import { mountPresetSelector } from "../shared/settings-form.js";
-import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
+import { contentToWire, firstVoice, itemsOf, namesOf, voiceLengthS } from "../shared/prompt.js";
 
 /** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
 /** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
@@ -107,23 +107,6 @@ export function mountInstructions({ session, limits, onPreset }) {
     },
     ready: selector.ready,
   };
-}
-
-/** Display names, in the order of the protocol items. @param {readonly ContentItem[]} items */
-function namesOf(items) {
-  return items
-    .filter((item) => (item.type === "text" ? item.text.trim() : item.type === "audio" ? item.voice : item.data))
-    .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
-}
-
-function itemsOf(/** @type {ChatMessage} */ { items, extra }) {
-  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, extra.names?.[index] ?? "")));
-}
-
-function shown(/** @type {import("./conversation.js").ContentItem} */ item, /** @type {string} */ name) {
-  if (item.type === "text") return [{ type: "text", text: item.text }];
-  if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];
-  return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];
 }
 
 // Plays answers as they arrive; can be silenced, also by a recording or another player.

@@ -6,15 +6,23 @@
  */
 
 import { Emitter } from "../shared/async.js";
-import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "../shared/server-messages.js";
+import {
+  endReason,
+  messageText,
+  needsProbe,
+  numberOr0,
+  queuePlace,
+  reasonOfClose,
+  reasonOfError,
+} from "../shared/server-messages.js";
 import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../shared/live-socket.js";
-import { afterMessage, afterReply, beginTurn, chatRequest, finished, isTurnOver } from "./turn.js";
+import { afterReply, atEnd, beginTurn, chatRequest } from "./turn.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../../types/protocol.js" */
-/** @import { TurnOptions, TurnProgress, TurnResult } from "./turn.js" */
+/** @import { TurnOptions, TurnPhase, TurnProgress, TurnResult } from "./turn.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {string} [idPrefix] Default `stream`.
@@ -110,7 +118,7 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (!turn || turn.progress.phase === "stopping") return;
     turn.abort.abort();
-    this.#update(turn, { ...turn.progress, phase: "stopping" });
+    this.#change(turn, { phase: "stopping" });
     if (this.#socket?.isOpen() && turn.isSent) {
       this.#socket.send({ type: "stop" });
       this.#stopTimer = setTimeout(() => this.#giveUp(), STOP_LIMIT_MS);
@@ -171,30 +179,72 @@ export class StreamingChat extends Emitter {
       if (wire.error) this.emit("warning", { code: "no_captions", message: String(wire.error) });
       return this.emit("transcript", { text: String(wire.text ?? "") });
     }
-    const before = turn.progress;
     // The types describe what the server should send; each field is validated.
-    const message = /** @type {StreamingServerMessage} */ (/** @type {unknown} */ (wire));
-    this.#update(turn, afterMessage(before, message, this.#options.nowMs()));
-    const { progress } = turn;
-    if (progress === before) return;
-    if (wire.return_ticket) turn.place = { ticket: String(wire.return_ticket), tries: 0, lostAtMs: null };
-    else if (message.type === "queue_done") turn.place = null;
-    if (message.type === "prefill_done" && progress.phase !== "stopping") {
-      this.#socket?.send({ ...turn.options.generate, type: "generate" });
-    }
-    if (message.type === "chunk") this.#pass(message, progress);
-    if (isTurnOver(progress)) this.#finish(turn);
+    this.#follow(turn, /** @type {StreamingServerMessage} */ (/** @type {unknown} */ (wire)));
   }
 
-  #pass(/** @type {Chunk} */ chunk, /** @type {TurnProgress} */ progress) {
-    if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
-    if (!chunk.audio_data || progress.phase === "stopping") return;
-    this.emit("audio", {
-      kind: "pcm",
-      audioBase64: chunk.audio_data,
-      sampleRateHz: chunk.audio_sample_rate,
-      chunkIndex: chunk.chunk_index,
+  #follow(/** @type {RunningTurn} */ turn, /** @type {StreamingServerMessage} */ message) {
+    const { progress } = turn;
+    const nowMs = this.#options.nowMs();
+    const unlessStopping = (/** @type {TurnPhase} */ phase) => (progress.phase === "stopping" ? progress.phase : phase);
+    switch (message.type) {
+      case "queued":
+      case "queue_update": {
+        if (progress.assignedAtMs !== null) return;
+        if (message.return_ticket) turn.place = { ticket: message.return_ticket, tries: 0, lostAtMs: null };
+        const queue = queuePlace(message);
+        const queueEstimateS = progress.queueEstimateS ?? queue.etaS;
+        return this.#change(turn, { phase: unlessStopping("queued"), queue, queueEstimateS });
+      }
+      case "queue_done": {
+        if (progress.assignedAtMs !== null) return;
+        turn.place = null;
+        const times = { assignedAtMs: nowMs, queueActualMs: nowMs - progress.sentAtMs };
+        return this.#change(turn, { phase: unlessStopping("prefilling"), queue: null, ...times });
+      }
+      case "prefill_done":
+        if (progress.prefilledAtMs !== null) return;
+        this.#change(turn, {
+          phase: unlessStopping("generating"),
+          prefilledAtMs: nowMs,
+          prefillMs: nowMs - (progress.assignedAtMs ?? progress.sentAtMs),
+          cachedTokens: numberOr0(message.cached_tokens),
+          inputTokens: numberOr0(message.input_tokens),
+          isCacheHit: message.cache_hit ?? numberOr0(message.cached_tokens) > 0,
+          recordingSessionId: message.recording_session_id ?? null,
+        });
+        if (turn.progress.phase !== "stopping") this.#socket?.send({ ...turn.options.generate, type: "generate" });
+        return;
+      case "chunk":
+        return this.#onChunk(turn, message);
+      case "done":
+        this.#change(turn, {
+          text: typeof message.text === "string" && message.text ? message.text : progress.text,
+          isStopped: Boolean(message.stopped),
+          serverElapsedMs: numberOr0(message.elapsed_ms),
+          tokenStats: message.token_stats ?? null,
+          recordingSessionId: message.recording_session_id ?? progress.recordingSessionId,
+          ...atEnd(progress, "done", nowMs),
+        });
+        this.#finish(turn);
+    }
+  }
+
+  #onChunk(/** @type {RunningTurn} */ turn, /** @type {Chunk} */ { text_delta: delta, audio_data: audioBase64, ...chunk }) {
+    if (!delta && !audioBase64) return;
+    const { progress } = turn;
+    const sinceMs = this.#options.nowMs() - progress.sentAtMs;
+    const text = progress.text + (delta ?? "");
+    this.#change(turn, {
+      text,
+      chunkCount: progress.chunkCount + 1,
+      ttftMs: progress.ttftMs ?? (delta ? sinceMs : null),
+      ttfaMs: progress.ttfaMs ?? (audioBase64 ? sinceMs : null),
+      sampleRateHz: chunk.audio_sample_rate || progress.sampleRateHz,
     });
+    if (delta) this.emit("text", { delta, text });
+    if (!audioBase64 || turn.progress.phase === "stopping") return;
+    this.emit("audio", { kind: "pcm", audioBase64, sampleRateHz: chunk.audio_sample_rate, chunkIndex: chunk.chunk_index });
   }
 
   async #onClosed(/** @type {SocketEnd} */ end) {
@@ -227,14 +277,14 @@ export class StreamingChat extends Emitter {
 
   async #askOverHttp(/** @type {RunningTurn} */ turn) {
     turn.isSent = true;
-    this.#update(turn, { ...turn.progress, transport: "http", phase: "generating" });
+    this.#change(turn, { transport: "http", phase: "generating" });
     try {
       const { postChat, noteOwner } = this.#options;
       const { messages, options, abort } = turn;
       const reply = /** @type {object} */ (await postChat(chatRequest(messages, options), abort.signal));
       noteOwner?.(reply);
       if (this.#turn !== turn) return;
-      this.#update(turn, afterReply(turn.progress, reply, this.#options.nowMs()));
+      this.#change(turn, afterReply(turn.progress, reply, this.#options.nowMs()));
       if (turn.progress.phase === "failed") return this.#failTurn(endReason("generation_failed"));
       const { text, wavBase64, sampleRateHz } = turn.progress;
       if (text) this.emit("text", { delta: text, text });
@@ -252,7 +302,7 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (!turn) return;
     this.#dropSocket();
-    this.#update(turn, finished({ ...turn.progress, isStopped: true }, "done", this.#options.nowMs()));
+    this.#change(turn, { isStopped: true, ...atEnd(turn.progress, "done", this.#options.nowMs()) });
     this.#finish(turn);
   }
 
@@ -267,18 +317,17 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (!turn) return;
     clearTimeout(this.#stopTimer);
-    this.#update(turn, finished(turn.progress, "failed", this.#options.nowMs()));
+    this.#change(turn, atEnd(turn.progress, "failed", this.#options.nowMs()));
     this.#turn = null;
     turn.abort.abort();
     turn.reject(new TurnError(reason, turn.progress));
   }
 
-  #update(/** @type {RunningTurn} */ turn, /** @type {TurnProgress} */ progress) {
-    const before = turn.progress;
-    if (progress === before) return;
-    turn.progress = progress;
-    this.emit("progress", progress);
-    if (progress.queue !== before.queue) this.emit("queue", progress.queue);
+  #change(/** @type {RunningTurn} */ turn, /** @type {Partial<TurnProgress>} */ change) {
+    const { queue } = turn.progress;
+    turn.progress = { ...turn.progress, ...change };
+    this.emit("progress", turn.progress);
+    if (turn.progress.queue !== queue) this.emit("queue", turn.progress.queue);
   }
 
   #dropSocket() {

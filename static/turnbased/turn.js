@@ -2,9 +2,9 @@
 
 import { choiceField, flagField, numberField } from "../shared/settings-store.js";
 import { wavFormat } from "../shared/pcm.js";
-import { numberOr0, queuePlace } from "../shared/server-messages.js";
+import { numberOr0 } from "../shared/server-messages.js";
 
-/** @import { Chunk, Generate, Message, Prefill, StreamingServerMessage, TokenStats } from "../../types/protocol.js" */
+/** @import { Generate, Message, Prefill, TokenStats } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
@@ -137,72 +137,11 @@ export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */
   prefilledAtMs: /** @type {number | null} */ (null),
 });
 
-export const isTurnOver = (/** @type {TurnProgress} */ turn) => turn.phase === "done" || turn.phase === "failed";
-
-/** @param {TurnProgress} turn @param {StreamingServerMessage} message @param {number} nowMs @returns {TurnProgress} */
-export function afterMessage(turn, message, nowMs) {
-  const unlessStopping = (/** @type {TurnPhase} */ phase) => (turn.phase === "stopping" ? turn.phase : phase);
-  switch (message.type) {
-    case "queued":
-    case "queue_update": {
-      if (turn.assignedAtMs !== null) return turn;
-      const queue = queuePlace(message);
-      return { ...turn, phase: unlessStopping("queued"), queue, queueEstimateS: turn.queueEstimateS ?? queue.etaS };
-    }
-    case "queue_done": {
-      if (turn.assignedAtMs !== null) return turn;
-      const phase = unlessStopping("prefilling");
-      return { ...turn, phase, queue: null, assignedAtMs: nowMs, queueActualMs: nowMs - turn.sentAtMs };
-    }
-    case "prefill_done":
-      if (turn.prefilledAtMs !== null) return turn;
-      return {
-        ...turn,
-        phase: unlessStopping("generating"),
-        prefilledAtMs: nowMs,
-        prefillMs: nowMs - (turn.assignedAtMs ?? turn.sentAtMs),
-        cachedTokens: numberOr0(message.cached_tokens),
-        inputTokens: numberOr0(message.input_tokens),
-        isCacheHit: message.cache_hit ?? numberOr0(message.cached_tokens) > 0,
-        recordingSessionId: message.recording_session_id ?? null,
-      };
-    case "chunk":
-      return afterChunk(turn, message, nowMs);
-    case "done": {
-      const filled = {
-        ...turn,
-        text: typeof message.text === "string" && message.text ? message.text : turn.text,
-        isStopped: Boolean(message.stopped),
-        serverElapsedMs: numberOr0(message.elapsed_ms),
-        tokenStats: message.token_stats ?? null,
-        recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
-      };
-      return finished(filled, "done", nowMs);
-    }
-    default:
-      return turn;
-  }
-}
-
-function afterChunk(/** @type {TurnProgress} */ turn, /** @type {Chunk} */ chunk, /** @type {number} */ nowMs) {
-  if (!chunk.text_delta && !chunk.audio_data) return turn;
-  const sinceMs = nowMs - turn.sentAtMs;
-  return {
-    ...turn,
-    text: turn.text + (chunk.text_delta ?? ""),
-    chunkCount: turn.chunkCount + 1,
-    ttftMs: turn.ttftMs ?? (chunk.text_delta ? sinceMs : null),
-    ttfaMs: turn.ttfaMs ?? (chunk.audio_data ? sinceMs : null),
-    sampleRateHz: chunk.audio_sample_rate || turn.sampleRateHz,
-  };
-}
-
-/** @param {TurnProgress} turn @param {unknown} body Of `POST /api/chat`. @param {number} nowMs @returns {TurnProgress} */
+/** What the answer of `POST /api/chat` changes. @param {TurnProgress} turn @param {unknown} body @param {number} nowMs */
 export function afterReply(turn, body, nowMs) {
   const reply = /** @type {Record<string, unknown>} */ (body ?? {});
   const tokenStats = /** @type {TokenStats | null} */ (reply.token_stats ?? null);
-  const filled = {
-    ...turn,
+  return {
     text: typeof reply.text === "string" ? reply.text : "",
     wavBase64: typeof reply.audio_data === "string" ? reply.audio_data : "",
     sampleRateHz: numberOr0(reply.audio_sample_rate) || turn.sampleRateHz,
@@ -214,13 +153,13 @@ export function afterReply(turn, body, nowMs) {
     inputTokens: numberOr0(tokenStats?.input_tokens),
     chunkCount: 1,
     recordingSessionId: /** @type {string | null} */ (reply.recording_session_id ?? null),
+    ...atEnd(turn, reply.success === false ? "failed" : "done", nowMs),
   };
-  return finished(filled, reply.success === false ? "failed" : "done", nowMs);
 }
 
-export function finished(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"} */ phase, /** @type {number} */ nowMs) {
+export function atEnd(/** @type {TurnProgress} */ turn, /** @type {"done" | "failed"} */ phase, /** @type {number} */ nowMs) {
   const generateMs = turn.prefilledAtMs === null ? null : nowMs - turn.prefilledAtMs;
-  return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
+  return { phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
 }
 
 const TURN_S = 15; // a typical turn

@@ -1,4 +1,4 @@
-/** Time axis of a replay: view, painting of its tracks, links to a position, keyboard, texts. Pure. */
+/** Time axis of a replay: view, painting of its waves, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, MS_PER_S, S_PER_MINUTE, t } from "../shared/texts.js";
@@ -118,7 +118,7 @@ export function spread(list, view, places, startS) {
   return found;
 }
 
-// What the canvases of the tracks show.
+// What the canvas of the waves shows.
 
 /** @typedef {{width: number, height: number}} Size CSS pixels */
 /** @typedef {(token: string, alpha?: number) => string} Css colour of the theme */
@@ -149,58 +149,6 @@ export function paintWaves(ctx, { width, height }, view, loudest, css) {
     }
   }
   return most;
-}
-
-const HEADROOM = 1.15;
-const BAR_SHARE = 0.85; // of a unit's width
-const BAR_MOST_PX = 200;
-const DOT_PX = 3.5;
-const DASH = [5, 4];
-const LABEL_PX = 11;
-
-/**
- * Duration of each unit against its budget.
- * @param {CanvasRenderingContext2D} ctx
- * @param {Size} size
- * @param {View} view
- * @param {Plan} plan
- * @param {Css} css
- */
-export function paintLatency(ctx, { width, height }, view, { units, unitS }, css) {
-  const budgetMs = unitS * MS_PER_S;
-  const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
-  const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
-  const yAt = (/** @type {number} */ ms) => height * (1 - ms / topMs);
-  for (const { startS, endS, mode, isLate, gapMs, wallMs } of answered) {
-    const left = shareOf(view, startS) * width;
-    const size = Math.min(BAR_MOST_PX, (shareOf(view, endS) * width - left) * BAR_SHARE);
-    ctx.fillStyle = css(isLate ? "interrupt" : mode);
-    ctx.fillRect(left, yAt(wallMs), size, height - yAt(wallMs));
-    if (gapMs === 0) continue;
-    ctx.fillStyle = css("bad");
-    ctx.beginPath();
-    ctx.arc(left, yAt(wallMs), DOT_PX, 0, 2 * Math.PI);
-    ctx.fill();
-  }
-  paintBudget(ctx, width, yAt(budgetMs), t("viewer.ms", { n: formatNumber(budgetMs) }), css);
-}
-
-/** @param {CanvasRenderingContext2D} ctx @param {number} right @param {number} y @param {string} words @param {Css} css */
-function paintBudget(ctx, right, y, words, css) {
-  ctx.strokeStyle = css("ink-soft");
-  ctx.setLineDash(DASH);
-  ctx.beginPath();
-  ctx.moveTo(0, y);
-  ctx.lineTo(right, y);
-  ctx.stroke();
-  ctx.font = `${LABEL_PX}px ${getComputedStyle(ctx.canvas).fontFamily}`;
-  ctx.textAlign = "right";
-  ctx.textBaseline = "top";
-  const size = ctx.measureText(words).width;
-  ctx.fillStyle = css("surface", 0.85); // the columns may be behind it
-  ctx.fillRect(right - size - 6, y + 2, size + 4, LABEL_PX + 3);
-  ctx.fillStyle = css("ink-soft");
-  ctx.fillText(words, right - 4, y + 3);
 }
 
 /** Summary of all units. @param {Plan} plan */

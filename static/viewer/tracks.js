@@ -2,26 +2,32 @@
 
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { find, html, render, repeat } from "../shared/lit.js";
-import { formatClock, t } from "../shared/texts.js";
-import { indexAt, paintLatency, paintWaves, spread } from "./time-axis.js";
+import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
+import { indexAt, paintWaves, shareOf, spread, within } from "./time-axis.js";
 import { openPeaks } from "./recording.js";
 import { fetchBytes } from "./head-view.js";
 
 /** @import { View } from "./time-axis.js" */
 /** @import { PeakSource, Picture, Plan } from "./recording.js" */
 
-/**
- * A canvas that shows the visible part of a recording.
- * @param {HTMLElement} el
- * @param {(ctx: CanvasRenderingContext2D, width: number, height: number, view: View) => void} draw
- */
-function mountTrackCanvas(el, draw) {
+// Waveforms: the user's above, the model's below.
+
+/** @param {HTMLElement} el @param {() => void} onFailed the sound cannot be read */
+export function mountWaves(el, onFailed) {
+  const colours = themeColours(el);
   /** @type {View} */ let view = { fromS: 0, toS: 1 };
+  /** @type {PeakSource | null} */ let source = null;
   render(html`<canvas aria-hidden="true"></canvas>`, el);
-  const canvas = find(el, "canvas", HTMLCanvasElement);
-  const { request } = mountPainter(canvas, (ctx, width, height) => draw(ctx, width, height, view));
+  const { request } = mountPainter(find(el, "canvas", HTMLCanvasElement), (ctx, width, height) => {
+    source?.look(view);
+    if (source) el.dataset.loudest = paintWaves(ctx, { width, height }, view, source.loudest, colours.css).toFixed(2);
+  });
   return {
-    request,
+    /** @param {string} url URL of the stereo audio */
+    open(url) {
+      source = openPeaks((first, last) => fetchBytes(url, first, last), request, onFailed);
+      request();
+    },
     update(/** @type {View} */ wanted) {
       view = wanted;
       request();
@@ -29,32 +35,31 @@ function mountTrackCanvas(el, draw) {
   };
 }
 
-// Waveforms: the user's above, the model's below.
-
-/** @param {HTMLElement} el @param {() => void} onFailed the sound cannot be read */
-export function mountWaves(el, onFailed) {
-  const colours = themeColours(el);
-  /** @type {PeakSource | null} */ let source = null;
-  const track = mountTrackCanvas(el, (ctx, width, height, view) => {
-    source?.look(view);
-    if (source) el.dataset.loudest = paintWaves(ctx, { width, height }, view, source.loudest, colours.css).toFixed(2);
-  });
-  return {
-    /** @param {string} url URL of the stereo audio */
-    open(url) {
-      source = openPeaks((first, last) => fetchBytes(url, first, last), track.request, onFailed);
-      track.request();
-    },
-    update: track.update,
-  };
-}
-
 // Duration of each unit against its budget.
 
-export function mountLatency(/** @type {HTMLElement} */ el, /** @type {Plan} */ plan) {
-  const colours = themeColours(el);
-  return mountTrackCanvas(el, (ctx, width, height, view) => paintLatency(ctx, { width, height }, view, plan, colours.css));
-}
+const HEADROOM = 1.15;
+const BAR_SHARE = 0.85; // of a unit's width
+
+export const mountLatency = (/** @type {HTMLElement} */ el, /** @type {Plan} */ { units, unitS }) => ({
+  update(/** @type {View} */ view) {
+    const budgetMs = unitS * MS_PER_S;
+    const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
+    const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
+    const bar = (/** @type {typeof answered[number]} */ { startS, endS, mode, isLate, gapMs, wallMs }) => {
+      const left = shareOf(view, startS);
+      const width = BAR_SHARE * (shareOf(view, endS) - left);
+      const place = `left: ${100 * left}%; width: ${100 * width}%; height: ${(100 * wallMs) / topMs}%`;
+      return html`<i class="latency-bar" data-mark=${isLate ? "late" : mode} data-gap=${String(gapMs > 0)} .style=${place}></i>`;
+    };
+    render(
+      html`${repeat(answered, ({ number }) => number, bar)}
+        <div class="latency-budget" .style=${`top: ${100 * (1 - budgetMs / topMs)}%`}>
+          <span>${t("viewer.ms", { n: formatNumber(budgetMs) })}</span>
+        </div>`,
+      el,
+    );
+  },
+});
 
 // Pictures seen by the model: thumbnails on the time axis, and the current one enlarged.
 

@@ -2,12 +2,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { deviceCode, openMicrophone } from "../../static/duplex/lib/capture.js";
+import { deviceCode } from "../../static/duplex/lib/call-state.js";
+import { openMicrophone } from "../../static/duplex/lib/capture.js";
 import { Camera, fitSize } from "../../static/duplex/lib/camera.js";
-import { locateChirp, makeChirp } from "../../static/duplex/lib/measure.js";
-import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";
-import { automaticGains } from "../../static/duplex/lib/mixer-controller.js";
-import { mayLackSound, pickFormat, supportedFormats } from "../../static/duplex/lib/session-video-recorder.js";
+import { automaticGains, locateChirp, makeChirp } from "../../static/duplex/lib/measure.js";
+import { planRun } from "../../static/duplex/lib/capture-format.js";
+import { checkDuration } from "../../static/duplex/lib/file-source.js";
+import { mayLackSound, pickFormat, supportedFormats } from "../../static/duplex/lib/session-recorder.js";
 import { SileroDetector } from "../../static/duplex/lib/barge-in.js";
 import { keepAwake } from "../../static/shared/page-visibility.js";
 import { settle } from "./fakes/socket.js";

@@ -3,8 +3,9 @@ import { test } from "node:test";
 
 import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
 import { STATE_LOOKS, callStateOf, controlsFor } from "../../static/duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
+import { HALF_FIELDS, halfConfigOf } from "../../static/duplex/lib/call-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
+import { SettingsStore } from "../../static/shared/settings-store.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";
@@ -278,15 +279,15 @@ test("every callState has a colour, and buttons follow the state", () => {
   assert.equal(controlsFor({ phase: "running", activity: "settling" }).canInterrupt, false);
 });
 
-test("settings: server, then the preset of the start, then the visitor, then a chosen preset", () => {
-  const settings = makeHalfSettings({ timeout_s: 240, vad_threshold: 0.6 }, new FakeStorage());
-  settings.applyPreset({ length_penalty: 1.3, vad_threshold: 0.7 }, false);
-  assert.equal(settings.store.get("vad_threshold"), 0.7);
-  settings.store.set("vad_threshold", "0.5");
-  settings.applyPreset({ vad_threshold: 0.7 }, false);
-  assert.equal(settings.store.get("vad_threshold"), 0.5);
-  settings.applyPreset({ vad_threshold: 0.9 }, true);
-  const config = halfConfigOf(settings.store);
+test("settings: server, then the visitor, then a chosen preset", () => {
+  const store = new SettingsStore("half", HALF_FIELDS, new FakeStorage());
+  store.applyServer({ timeout_s: 240, vad_threshold: 0.7 });
+  assert.equal(store.get("vad_threshold"), 0.7);
+  store.set("vad_threshold", "0.5");
+  store.applyServer({ timeout_s: 240, vad_threshold: 0.7 });
+  assert.equal(store.get("vad_threshold"), 0.5);
+  store.applyPreset({ vad_threshold: 0.9 });
+  const config = halfConfigOf(store);
   assert.deepEqual(config, {
     vad: { threshold: 0.9, min_speech_duration_ms: 128, min_silence_duration_ms: 800, speech_pad_ms: 30 },
     generation: { max_new_tokens: 256, length_penalty: 1.1, temperature: 0.7 },

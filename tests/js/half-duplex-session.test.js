@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 
-import { HalfDuplexSession, reduceHalf, SETTLE_MS } from "../../static/duplex/lib/half-duplex-session.js";
-import { initialHalfState } from "../../static/duplex/lib/session-state.js";
+import { HalfDuplexSession, SETTLE_MS } from "../../static/duplex/lib/half-duplex-session.js";
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 
@@ -293,6 +292,7 @@ test("messages out of place and unreadable ones change nothing", () => {
 });
 
 test("no sequence of messages breaks the gate", () => {
+  const { session, socket, player, clock } = listening();
   const messages = [
     QUEUE_DONE,
     PREPARED,
@@ -303,20 +303,27 @@ test("no sequence of messages breaks the gate", () => {
     { type: "vad_state", speaking: true },
     { type: "vad_state", speaking: false },
   ];
-  const others = ["chunk_sent", "played_out", "settled", "interrupt_asked", "chunk_dropped"];
   let pick = 7;
   const random = (/** @type {number} */ count) => (pick = (pick * 48_271) % 2_147_483_647) % count;
-  let state = reduceHalf(initialHalfState(), { type: "start", sessionId: "s", nowMs: 0 });
-  for (let step = 0; step < 20_000; step += 1) {
-    const event = random(2)
-      ? { type: "server", message: messages[random(messages.length)], nowMs: step }
-      : { type: others[random(others.length)], nowMs: step };
-    const next = reduceHalf(Object.freeze(state), /** @type {any} */ (event)); // any: pairs at random
+  const others = [
+    () => session.sendChunk({ audio: HALF_SECOND.subarray(0, 1) }),
+    () => mock.timers.tick(100),
+    () => mock.timers.tick(SETTLE_MS),
+    () => session.interrupt(),
+    () => void (player.isDrained = random(2) === 1),
+  ];
+  let { state } = session;
+  session.on("state", (next) => {
     if (state.gate !== next.gate && next.gate === "open") assert.equal(state.gate, "settling");
     if (next.gate === "generating" || next.gate === "playing") assert.ok(next.turns.length > 0);
     assert.ok(next.turns.slice(0, -1).every((turn) => turn.isDone));
     assert.ok(next.chunksSent === state.chunksSent || state.gate === "open");
-    state = next;
+    state = Object.freeze(next);
+  });
+  for (let step = 0; step < 20_000; step += 1) {
+    clock.atMs = step;
+    if (random(2)) socket.hear(messages[random(messages.length)]);
+    else others[random(others.length)]();
   }
   assert.ok(state.turnCount > 100);
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
-import { claimTab, tabStateOf } from "../../static/shared/tab-state.js";
+import { tabStateOf } from "../../static/duplex/lib/call-state.js";
+import { claimTab } from "../../static/shared/tab-state.js";
 
 /** @param {string | null} icon */
 function fakePage(icon) {

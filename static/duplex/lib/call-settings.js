@@ -1,11 +1,11 @@
 /** Settings of the calls: fields with their limits, and their conversion to session options. Pure. */
 
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
-import { SettingsStore, choiceField, flagField, numberField } from "../../shared/settings-store.js";
+import { choiceField, flagField, numberField } from "../../shared/settings-store.js";
 import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 
 /** @import { DuplexConfig } from "../../../types/protocol.js" */
-/** @import { SmallStorage } from "../../shared/memory.js" */
+/** @import { SettingsStore } from "../../shared/settings-store.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 
 /** Fields of `DuplexConfig` with the server's limits. */
@@ -107,9 +107,8 @@ export function mixSettingsOf(store, microphoneLufs, volume) {
 
 // Half duplex.
 
-const HALF_STORAGE_KEY = "half_duplex_settings";
 /** Source of the limits: docs/specification/service.md#7.6. */
-const HALF_FIELDS = Object.freeze({
+export const HALF_FIELDS = Object.freeze({
   vad_threshold: numberField(0.8, 0.1, 0.95, 0.05),
   vad_min_silence_duration_ms: numberField(800, 200, 3_000, 50),
   vad_min_speech_duration_ms: numberField(128, 0, 1_024, 32),
@@ -121,24 +120,6 @@ const HALF_FIELDS = Object.freeze({
   has_voice: flagField(true),
   captions: flagField(false),
 });
-
-/** @param {Record<string, unknown>} serverValues @param {SmallStorage | null} [storage] the browser's own if left out */
-export function makeHalfSettings(serverValues, storage) {
-  const store = new SettingsStore(HALF_STORAGE_KEY, HALF_FIELDS, storage);
-  store.applyServer(serverValues);
-  return {
-    store,
-    /**
-     * The preset of page load ranks below the visitor's own choices.
-     * @param {Record<string, unknown>} preset
-     * @param {boolean} isChosen
-     */
-    applyPreset(preset, isChosen) {
-      if (isChosen) store.applyPreset(preset);
-      else store.applyServer({ ...serverValues, ...preset });
-    },
-  };
-}
 
 export function halfConfigOf(/** @type {SettingsStore<typeof HALF_FIELDS>} */ store) {
   return {

@@ -1,6 +1,6 @@
 /** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
-import { formatClock, t } from "../../shared/texts.js";
+import { codeOf, formatClock, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
@@ -51,6 +51,16 @@ export function controlsFor({ phase, activity }, isStarting = false) {
   };
 }
 
+/** @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session. */
+export function tabStateOf({ phase, activity, end }) {
+  if (phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
+  if (phase === "paused") return "paused";
+  if (phase === "running" || phase === "pausing") {
+    return activity === "speaking" ? "speaking" : "listening";
+  }
+  return phase === "ended" && end && !end.isByUser ? "error" : "idle";
+}
+
 // Why a live call cannot continue, and what the user may try next.
 
 /**
@@ -94,6 +104,31 @@ export function problemOfDevice(error, isInCall) {
   const again = isInCall ? "reconnect" : "retry";
   /** @type {NextStep[]} */ const steps = DEVICE_CODES.has(code) ? [again, "check"] : code === "missing_part" ? [again] : [];
   return { code, message, kind: "bad", steps };
+}
+
+/** Code of a `getUserMedia` error. @param {unknown} error @param {string} missing code if there is no such device */
+export function deviceCode(error, missing) {
+  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
+    case "NotAllowedError":
+    case "SecurityError":
+      return "permission_denied";
+    case "NotFoundError":
+    case "OverconstrainedError":
+      return missing;
+    case "NotReadableError":
+    case "AbortError":
+      return "busy";
+    default:
+      return "unsupported";
+  }
+}
+
+const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera
+
+/** @param {unknown} error why a camera cannot be used @returns {string} code of a text `problem.CODE` */
+export function cameraCode(error) {
+  const code = codeOf(error);
+  return SHARED_CODES.has(code) ? code : `camera_${code}`;
 }
 
 /** A problem during a call that continues. @param {string} code @returns {LiveProblem} */

@@ -1,4 +1,4 @@
-/** Figures of a live call with their grades and texts, and its units as columns of the timeline, painted on a canvas. Pure. */
+/** Figures of a live call with their grades and texts, and its units as columns of the timeline. Pure. */
 
 import { formatBytes, formatClock, formatNumber, t, tn } from "../../shared/texts.js";
 import { callStateOf } from "./call-state.js";
@@ -202,10 +202,6 @@ export function sentText({ rateHz, frame }, { visionTokens, visionSlices }) {
 
 // Columns of the timeline.
 
-const AXIS_ROOM_PX = 44;
-const LEAST_COLUMN_PX = 4;
-const MOST_COLUMN_PX = 26;
-
 export function describe(/** @type {UnitColumn} */ column, /** @type {number} */ chunkMs) {
   const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
   const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
@@ -225,20 +221,6 @@ export function describe(/** @type {UnitColumn} */ column, /** @type {number} */
   if (column.gapMs > 0) said.push(t("live.timeline.gap_value", { ms: ms(column.gapMs) }));
   if (column.isLate) said.push(t("live.timeline.late"));
   return said.filter(Boolean).join(" · ");
-}
-
-/** @param {number} width of the canvas */
-function columnWidth(width) {
-  const share = (width - AXIS_ROOM_PX) / COLUMNS_SHOWN;
-  return Math.min(MOST_COLUMN_PX, Math.max(LEAST_COLUMN_PX, share));
-}
-
-/** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
-const columnLeft = (index, count, width) => width - (count - index) * columnWidth(width);
-
-export function stepAt(/** @type {UnitColumn[]} */ columns, /** @type {number} */ x, /** @type {number} */ width) {
-  const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
-  return columns[index]?.step ?? null;
 }
 
 /**
@@ -265,115 +247,4 @@ export function stepByKey(columns, picked, key) {
   if (!(key in moves)) return undefined;
   const next = moves[/** @type {keyof typeof moves} */ (key)];
   return columns[Math.min(last, Math.max(0, next))].step;
-}
-
-// Painting of the timeline.
-
-/** Opacity of each stage's colour, from bottom to top. */
-const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
-const MARK_ROOM_PX = 18; // below the columns: one mark each
-const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
-
-/** @typedef {{ctx: CanvasRenderingContext2D, width: number, height: number, css: (token: string, alpha?: number) => string,
- *   columns: UnitColumn[], chunkMs: number, picked: number | null}} Scene
- */
-
-export function paintTimeline(/** @type {Scene} */ scene) {
-  const { ctx, width, height, columns, chunkMs } = scene;
-  const groundY = height - MARK_ROOM_PX;
-  const topMs = heightMs(columns, chunkMs);
-  const yOf = (/** @type {number} */ ms) => groundY - (Math.min(ms, topMs) / topMs) * (groundY - 4);
-  ctx.lineWidth = 1;
-  ctx.strokeStyle = scene.css("line");
-  line(ctx, [0, groundY + 0.5], [width, groundY + 0.5]);
-  const columnPx = columnWidth(width);
-  columns.forEach((column, index) => {
-    paintColumn(scene, column, columnLeft(index, columns.length, width), columnPx, groundY, yOf);
-  });
-  paintBudget(scene, yOf(chunkMs));
-  paintLines(scene, columnPx, groundY);
-}
-
-/**
- * @param {Scene} scene
- * @param {UnitColumn} column
- * @param {number} left
- * @param {number} columnPx
- * @param {number} groundY
- * @param {(ms: number) => number} yOf
- */
-function paintColumn({ ctx, css, picked }, column, left, columnPx, groundY, yOf) {
-  const gapPx = columnPx > 7 ? 2 : 1;
-  const inner = columnPx - gapPx;
-  if (picked === column.step) {
-    ctx.fillStyle = css("ink", 0.1);
-    ctx.fillRect(left - gapPx / 2, 0, columnPx, groundY + MARK_ROOM_PX);
-  }
-  let reachedMs = 0;
-  for (const stage of STAGES) {
-    const ms = column.stagesMs[stage];
-    const bottom = yOf(reachedMs);
-    reachedMs += ms;
-    const top = yOf(reachedMs);
-    ctx.fillStyle = css(column.kind, STAGE_ALPHA[stage]);
-    ctx.fillRect(left, top, inner, bottom - top);
-  }
-  if (column.gapMs > 0) {
-    ctx.fillStyle = css("bad");
-    ctx.beginPath();
-    ctx.moveTo(left - 4, 0);
-    ctx.lineTo(left + 4, 0);
-    ctx.lineTo(left, 8);
-    ctx.fill();
-    ctx.fillRect(left - 0.5, 0, 1, groundY);
-  }
-  ctx.strokeStyle = css(column.kind);
-  ctx.fillStyle = ctx.strokeStyle;
-  paintSign(ctx, SIGNS[column.kind], left + inner / 2, groundY + MARK_ROOM_PX / 2 + 1, Math.min(4, inner / 2));
-}
-
-/** @param {CanvasRenderingContext2D} ctx @param {string} sign @param {number} x @param {number} y @param {number} radius */
-function paintSign(ctx, sign, x, y, radius) {
-  ctx.lineWidth = 1.5;
-  if (sign === "cross") {
-    line(ctx, [x - radius, y - radius], [x + radius, y + radius]);
-    line(ctx, [x - radius, y + radius], [x + radius, y - radius]);
-    return;
-  }
-  ctx.beginPath();
-  ctx.arc(x, y, radius * 0.85, 0, 2 * Math.PI);
-  if (sign === "disc") ctx.fill();
-  else ctx.stroke();
-}
-
-function paintBudget(/** @type {Scene} */ { ctx, width, css, chunkMs }, /** @type {number} */ y) {
-  ctx.setLineDash([6, 4]);
-  ctx.lineWidth = 1.5;
-  ctx.strokeStyle = css("ink-soft");
-  line(ctx, [0, y], [width, y]);
-  ctx.setLineDash([]);
-  ctx.fillStyle = css("ink-soft");
-  ctx.font = `12px ${getComputedStyle(ctx.canvas).fontFamily}`;
-  ctx.fillText(t("viewer.ms", { n: formatNumber(chunkMs) }), 0, y - 4);
-}
-
-/** Lines of context in use and buffered audio. @param {Scene} scene @param {number} columnPx @param {number} groundY */
-function paintLines({ ctx, width, css, columns }, columnPx, groundY) {
-  const at = (/** @type {number} */ index, /** @type {number} */ share) => {
-    const x = columnLeft(index, columns.length, width) + columnPx / 2;
-    return /** @type {[number, number]} */ ([x, groundY - share * (groundY - 6)]);
-  };
-  ctx.lineWidth = 2;
-  ctx.strokeStyle = css("caution");
-  line(ctx, ...columns.map(({ kvShare }, index) => at(index, kvShare)));
-  ctx.setLineDash([2, 4]);
-  ctx.strokeStyle = css("ink");
-  line(ctx, ...columns.map(({ aheadShare }, index) => at(index, aheadShare)));
-  ctx.setLineDash([]);
-}
-
-function line(/** @type {CanvasRenderingContext2D} */ ctx, /** @type {[number, number][]} */ ...points) {
-  ctx.beginPath();
-  for (const [x, y] of points) ctx.lineTo(x, y);
-  ctx.stroke();
 }

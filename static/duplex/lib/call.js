@@ -11,9 +11,8 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
-/** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "../../../types/duplex.js" */
+/** @import { CallEvents, CallOptions, DeviceState, LiveSource, SessionEvents } from "../../../types/duplex.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
-/** @import { LiveSession } from "./live-session.js" */
 
 /**
  * Browser services of a call, implemented in `call-parts.js`.
@@ -168,7 +167,7 @@ export class Call extends Emitter {
     const isDrained = () => !this.player?.isPlaying;
     const session = await this.#options.parts.openSession({ ...this.kind.sessionOptions, isDrained });
     // Both kinds of session have these events, but TypeScript cannot call `on` of a union.
-    const on = /** @type {LiveSession<Session["state"], any, any>} */ (session);
+    const on = /** @type {Emitter<SessionEvents<Session["state"]>>} */ (session);
     on.on("state", (state) => {
       if (state.phase === "queued") this.#wasQueued = true;
       this.kind.onState?.(state);

@@ -1,6 +1,6 @@
 /** The user's camera, and JPEG frames of it or of any video element. Device. */
 
-import { CodedError, codeOf } from "../../shared/texts.js";
+import { CodedError } from "../../shared/texts.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
 import { openUserMedia } from "./capture.js";
 
@@ -13,15 +13,7 @@ const FRAME_QUALITY = 0.7;
 const FILE_QUALITY = 0.85;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState from which a frame is available
 
-const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera
-
 /** @typedef {"user" | "environment"} Facing */
-
-/** @param {unknown} error why a camera cannot be used @returns {string} code of a text `problem.CODE` */
-export function cameraCode(error) {
-  const code = codeOf(error);
-  return SHARED_CODES.has(code) ? code : `camera_${code}`;
-}
 
 export function fitSize(/** @type {number} */ widthPx, /** @type {number} */ heightPx, /** @type {number} */ maxSidePx) {
   const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));

@@ -7,6 +7,7 @@
  */
 
 import { CAPTURE_RATE_HZ, PROCESSOR_NAME } from "./capture-format.js";
+import { deviceCode } from "./call-state.js";
 import { joinChunks } from "../../shared/pcm.js";
 import { CodedError } from "../../shared/texts.js";
 import { Emitter } from "../../shared/async.js";
@@ -94,27 +95,6 @@ export class Capture extends Emitter {
 }
 
 /**
- * Records a node until the length is reached or the capture is stopped.
- * @param {AudioNode} node
- * @param {number} lengthSamples at 16 kHz
- * @param {(capture: Capture) => void} onStart
- * @returns {Promise<CaptureChunk>}
- */
-export async function recordNode(node, lengthSamples, onStart) {
-  const capture = new Capture();
-  await capture.listenTo(node, lengthSamples);
-  /** @type {Promise<CaptureChunk>} */ const recorded = new Promise((resolve) => {
-    capture.on("chunk", resolve);
-    capture.on("stopped", () => resolve({ audio: new Float32Array(0), endTimeS: node.context.currentTime })); // nothing arrived
-  });
-  capture.start();
-  onStart(capture);
-  const chunk = await recorded;
-  capture.close();
-  return chunk;
-}
-
-/**
  * @param {MediaStreamConstraints} constraints
  * @param {string} missing code if there is no such device
  * @throws {CodedError} `insecure_context`, `permission_denied`, `busy`, `unsupported` or `missing`
@@ -127,23 +107,6 @@ export async function openUserMedia(constraints, missing) {
     return await devices.getUserMedia(constraints);
   } catch (error) {
     throw new CodedError(deviceCode(error, missing), error);
-  }
-}
-
-/** Code of a `getUserMedia` error. @param {unknown} error @param {string} missing code if there is no such device */
-export function deviceCode(error, missing) {
-  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "permission_denied";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return missing;
-    case "NotReadableError":
-    case "AbortError":
-      return "busy";
-    default:
-      return "unsupported";
   }
 }
 
@@ -244,29 +207,31 @@ export async function openMicrophone(options = {}) {
   }
 }
 
-/**
- * Records an open microphone, up to a limit.
- * @param {Microphone} microphone
- * @param {number} maxSamples at 16 kHz
- * @param {() => void} onFull
- */
-export function recordFrom(microphone, maxSamples, onFull) {
+/** Records an open source, up to a limit. @param {Capture} source @param {number} maxSamples at 16 kHz */
+export function recordFrom(source, maxSamples) {
   /** @type {Float32Array[]} */ const chunks = [];
   let lengthSamples = 0;
-  const off = microphone.on("chunk", ({ audio }) => {
-    if (lengthSamples >= maxSamples) return;
-    chunks.push(audio.slice());
-    lengthSamples += audio.length;
-    microphone.recycle(audio);
-    if (lengthSamples >= maxSamples) onFull();
+  let fromS = 0;
+  /** @type {() => void} */ let offChunks = () => {};
+  const full = new Promise((/** @type {(value: void) => void} */ resolve) => {
+    offChunks = source.on("chunk", (/** @type {CaptureChunk} */ { audio, endTimeS }) => {
+      if (lengthSamples >= maxSamples) return;
+      if (lengthSamples === 0) fromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
+      chunks.push(audio.slice());
+      lengthSamples += audio.length;
+      source.recycle(audio);
+      if (lengthSamples >= maxSamples) resolve();
+    });
   });
-  microphone.start();
+  source.start();
   return {
+    full, // resolves at the limit
     lengthSamples: () => lengthSamples,
+    fromS: () => fromS, // context time of the first sample
     /** Resolves to mono samples, 16 kHz. */
     async finish() {
-      await microphone.stop();
-      off();
+      await source.stop();
+      offChunks();
       return joinChunks(chunks).subarray(0, maxSamples);
     },
   };

@@ -2,16 +2,15 @@
 
 import { quantileOf, throttled } from "../../shared/async.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
-import { endReason } from "../../shared/server-messages.js";
-import { breaksOff, isTurnStart, reduce } from "./full-duplex.js";
+import { endReason, numberOr0 } from "../../shared/server-messages.js";
+import { activityOf, afterResult, breaksOff, cutTurn, isTurnStart, timeToSpeech } from "./full-duplex.js";
 import { LiveSession } from "./live-session.js";
-import { initialState, isMuted } from "./session-state.js";
+import { captioned, DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted } from "./session-state.js";
 
-/** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
+/** @import { DuplexPrepared, DuplexServerMessage, Paused, Result, ResultPart } from "../../../types/protocol.js" */
 /** @import { PlayerGap } from "../../../types/devices.js" */
-/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "../../../types/duplex.js" */
-/** @import { SessionState } from "./session-state.js" */
+/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SpeakEvent } from "../../../types/duplex.js" */
+/** @import { Phase, SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./full-duplex.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
@@ -19,7 +18,11 @@ const DEFAULT_OUTPUT_RATE_HZ = 24_000;
 const DRAIN_POLL_MS = 100;
 const MS_PER_S = 1_000;
 
-/** @extends {LiveSession<SessionState, SessionEvent, DuplexStart>} */
+/** @type {ReadonlySet<Phase>} */ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
+/** @type {ReadonlySet<Phase>} */ const TALK = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused"]));
+/** @type {ReadonlySet<Phase>} */ const LIVE = new Set(/** @type {Phase[]} */ ([...TALK, "stopping"]));
+
+/** @extends {LiveSession<SessionState, DuplexStart>} */
 export class DuplexSession extends LiveSession {
   #options;
   #seq = 0;
@@ -35,39 +38,38 @@ export class DuplexSession extends LiveSession {
       outputSampleRateHz: DEFAULT_OUTPUT_RATE_HZ,
       ...given,
     };
-    super(options, initialState(), reduce);
+    super(options, initialState, activityOf);
     this.#options = options;
-    this.#diagnostics = createDiagnostics((message) => this.link?.send(message));
+    this.#diagnostics = createDiagnostics((message) => this.send(message));
   }
 
   /** Sends a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it was sent. */
   sendPicture(base64) {
-    if (this.state.phase !== "running" || !this.link?.isOpen()) return false;
-    if (!this.#budget.allowsPicture(this.link.bufferedBytes())) {
+    if (this.state.phase !== "running" || !this.isConnected) return false;
+    if (!this.#budget.allowsPicture(this.bufferedBytes)) {
       this.warn("frames_left_out", "", 1);
       return false;
     }
-    this.#budget.notePicture(this.link.send({ type: "video_frame", frame: base64 }));
-    this.apply({ type: "picture_sent" });
+    this.#budget.notePicture(this.send({ type: "video_frame", frame: base64 }));
+    this.change({ framesSent: this.state.framesSent + 1 });
     return true;
   }
 
   /** Sends typed text to the model; it appears in the state's captions once the server accepts it. @param {string} text */
   sendText(text) {
-    const isTalk = ["running", "pausing", "paused"].includes(this.state.phase);
-    return isTalk && (this.link?.send({ type: "text_input", text }) ?? 0) > 0;
+    return TALK.has(this.state.phase) && this.send({ type: "text_input", text }) > 0;
   }
 
   /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */
   sendChunk(input) {
-    if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
-    if (!this.#budget.allowsChunk(this.link.bufferedBytes())) {
-      this.apply({ type: "chunk_dropped" });
+    if (this.state.phase !== "running" || !this.isConnected) return "not_running";
+    if (!this.#budget.allowsChunk(this.bufferedBytes)) {
+      this.change({ chunksUploadDropped: this.state.chunksUploadDropped + 1 });
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }
     this.#budget.noteChunk(this.#sendUnit(input));
-    this.apply({ type: "chunk_sent" });
+    this.change({ chunksSent: this.state.chunksSent + 1 });
     return "sent";
   }
 
@@ -77,8 +79,9 @@ export class DuplexSession extends LiveSession {
    */
   pause({ isAuto = false } = {}) {
     if (this.state.phase !== "running") return;
-    this.apply({ type: "pause_asked", isAuto });
-    this.link?.send({ type: "pause" });
+    const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
+    this.change({ phase: "pausing", isAutoPaused: isAuto, ...fresh });
+    this.send({ type: "pause" });
     this.#checkDrained();
     if (this.state.isDrained) return;
     this.#drainTimer = setInterval(() => this.#checkDrained(), DRAIN_POLL_MS);
@@ -86,9 +89,10 @@ export class DuplexSession extends LiveSession {
 
   /** Resumes after a pause, or cancels one in progress. */
   resume() {
-    if (!this.apply({ type: "resume_asked" })) return;
+    if (!PAUSE.has(this.state.phase) || this.state.isResuming) return;
+    this.change({ isResuming: true });
     clearInterval(this.#drainTimer);
-    this.link?.send({ type: "resume" });
+    this.send({ type: "resume" });
   }
 
   pauseToggle() {
@@ -98,25 +102,39 @@ export class DuplexSession extends LiveSession {
 
   /** While on, the model has to listen and its audio is dropped. @param {boolean} isOn */
   setForceListen(isOn) {
-    if (this.apply({ type: "force_listen", isOn }) && isOn) this.emit("flush", { cause: "force_listen" });
+    const { isForceListen, isAwaitingListen, isTurnOpen } = this.state;
+    if (!this.isActive || isForceListen === isOn) return;
+    this.change({ isForceListen: isOn, isAwaitingListen: isAwaitingListen || isTurnOpen });
+    if (isOn) this.emit("flush", { cause: "force_listen" });
   }
 
   /** The user interrupted: drops the audio, and the next unit listens. */
   interrupt() {
-    if (!this.apply({ type: "interrupt_asked" })) return;
+    const { phase, isTurnOpen, aheadMs, turns } = this.state;
+    if (!TALK.has(phase)) return;
+    const isInterrupted = isTurnOpen || (aheadMs ?? 0) > 0;
+    const last = turns.at(-1); // all of it may have arrived, but not all of it was played
+    this.change({
+      isAwaitingListen: true,
+      aheadMs: aheadMs === null ? null : 0,
+      isInterrupted,
+      turns: isInterrupted && last ? [...turns.slice(0, -1), { ...last, isInterrupted }] : turns,
+    });
     this.emit("flush", { cause: "interrupt" });
-    this.link?.send({ type: "interrupt" });
+    this.send({ type: "interrupt" });
   }
 
   /** About five times a second. @param {{aheadMs: number, gapCount?: number, totalShiftMs?: number}} report */
-  notePlayback(report) {
-    this.apply({ type: "playback", ...report });
+  notePlayback({ aheadMs, gapCount = this.state.gapCount, totalShiftMs = this.state.totalShiftMs }) {
+    const { phase, ...before } = this.state;
+    const isSame = aheadMs === before.aheadMs && gapCount === before.gapCount && totalShiftMs === before.totalShiftMs;
+    if (LIVE.has(phase) && !isSame) this.change({ aheadMs, gapCount, totalShiftMs });
   }
 
   /** The player ran out of audio: recorded in the timeline and reported to the server. @param {PlayerGap} gap */
   noteGap(gap) {
     if (!this.isActive) return;
-    this.apply({ type: "gap", gapMs: gap.gapMs });
+    if (LIVE.has(this.state.phase)) this.change({ gapSinceUnitMs: this.state.gapSinceUnitMs + gap.gapMs });
     this.#diagnostics.noteGap(gap);
   }
 
@@ -131,7 +149,7 @@ export class DuplexSession extends LiveSession {
       ...(input.maxSliceNums && { max_slice_nums: input.maxSliceNums }),
     };
     this.#seq += 1;
-    return this.link?.send(message) ?? 0;
+    return this.send(message);
   }
 
   /** @param {DuplexStart} given @override @protected */
@@ -139,17 +157,58 @@ export class DuplexSession extends LiveSession {
     return { early_audio: true, ...prepare, type: "prepare", prefix_system_prompt: systemPrompt };
   }
 
-  /** @param {WireMessage} wire @param {SessionState} before @override @protected */
-  onTalk(wire, before) {
-    const message = /** @type {DuplexServerMessage} */ (/** @type {unknown} */ (wire));
-    if (message.type === "result_part") {
-      const { audio_data: audio, turn_id: turnId, step } = message;
-      this.#speak(before, { text: "", audioBase64: audio, turnId, step, isTurnEnd: false, arrivalMs: this.clock.nowMs() });
-    } else if (message.type === "result") this.#onResult(message, before);
-    else if (message.type === "paused") this.#checkDrained();
+  /** @param {DuplexPrepared} message @override @protected */
+  preparedChange(message) {
+    return {
+      chunkMs: numberOr0(message.chunk_ms) || DEFAULT_CHUNK_MS,
+      maxKvTokens: message.max_kv_tokens ?? null,
+      pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
+      kvTokens: numberOr0(message.prompt_tokens),
+    };
   }
 
-  #onResult(/** @type {Result} */ result, /** @type {SessionState} */ before) {
+  /** @param {number | null} endedAtMs @returns {Partial<SessionState>} @override @protected */
+  endChange(endedAtMs) {
+    if (endedAtMs === null) return { pauseEndsAtMs: null };
+    const noTurn = { isTurnOpen: false, isInterrupted: false, isAwaitingListen: false };
+    const noPause = { pauseEndsAtMs: null, isResuming: false, isAutoPaused: false };
+    return { ...noTurn, ...noPause, turns: cutTurn(this.state.turns, endedAtMs), isForceListen: false, aheadMs: null };
+  }
+
+  /** @param {DuplexServerMessage} message @override @protected */
+  onTalk(message) {
+    const { phase, isResuming, captions, units, chunksServerDropped } = this.state;
+    switch (message.type) {
+      case "result_part":
+        if (LIVE.has(phase) && !isMuted(this.state)) this.#onPart(message);
+        return;
+      case "result":
+        if (LIVE.has(phase)) this.#onResult(message);
+        return;
+      case "paused":
+        if (PAUSE.has(phase) && !isResuming) this.#onPaused(message);
+        return;
+      case "resumed":
+        if (!PAUSE.has(phase) || !isResuming) return;
+        return this.change({ phase: "running", isResuming: false, isAutoPaused: false, pauseEndsAtMs: null });
+      case "user_transcript":
+      case "text_added":
+        return this.change({ captions: captioned(captions, message, units, this.clock.nowMs()) });
+      case "warning":
+        if (message.code === "late_chunk") this.change({ chunksServerDropped: chunksServerDropped + 1 });
+    }
+  }
+
+  #onPart(/** @type {ResultPart} */ { audio_data: audioBase64, turn_id: turnId, step }) {
+    const before = this.state;
+    const arrivalMs = this.clock.nowMs();
+    this.change({ isHeardEarly: true, ttfsMs: timeToSpeech(before, arrivalMs) });
+    this.#speak(before, { text: "", audioBase64, turnId, step, isTurnEnd: false, arrivalMs });
+  }
+
+  #onResult(/** @type {Result} */ result) {
+    const before = this.state;
+    this.change(afterResult(before, result, this.clock.nowMs(), this.clock.unixMs()));
     const unit = /** @type {UnitRecord} */ (this.state.units.at(-1));
     const { turnId, step, isEndOfTurn, arrivalMs } = unit;
     if (breaksOff(result, before.isTurnOpen)) this.emit("flush", { cause: "barge_in" });
@@ -167,10 +226,23 @@ export class DuplexSession extends LiveSession {
     this.emit("speak", { ...speech, sampleRateHz: this.#options.outputSampleRateHz, isTurnStart: isTurnStart(before) });
   }
 
+  #onPaused(/** @type {Paused} */ message) {
+    const pauseTimeoutS = numberOr0(message.timeout) || this.state.pauseTimeoutS;
+    const pauseEndsAtMs = this.clock.nowMs() + pauseTimeoutS * MS_PER_S;
+    this.#settlePause({ isPauseConfirmed: true, pauseTimeoutS, pauseEndsAtMs });
+    this.#checkDrained();
+  }
+
   #checkDrained() {
     const isPausing = () => this.state.phase === "pausing";
-    if (isPausing() && this.#options.isDrained()) this.apply({ type: "drained" });
+    if (isPausing() && !this.state.isDrained && this.#options.isDrained()) this.#settlePause({ isDrained: true });
     if (!isPausing() || this.state.isDrained) clearInterval(this.#drainTimer);
+  }
+
+  /** A pause needs the server's word and the end of the sound. @param {Partial<SessionState>} change */
+  #settlePause(change) {
+    const { isPauseConfirmed, isDrained } = { ...this.state, ...change };
+    this.change(isPauseConfirmed && isDrained ? { ...change, phase: "paused" } : change);
   }
 
   /** @param {boolean} isHidden @override @protected */
@@ -188,8 +260,8 @@ export class DuplexSession extends LiveSession {
   /** The server answers `pause` and `resume`; those it has not answered may be lost. @override @protected */
   onReturn() {
     const { phase, isPauseConfirmed, isResuming } = this.state;
-    if (phase === "pausing" && !isPauseConfirmed) this.link?.send({ type: "pause" });
-    if (isResuming) this.link?.send({ type: "resume" });
+    if (phase === "pausing" && !isPauseConfirmed) this.send({ type: "pause" });
+    if (isResuming) this.send({ type: "resume" });
   }
 
   /** @override @protected */

@@ -6,12 +6,13 @@
  */
 
 import { CodedError, MS_PER_S } from "../../shared/texts.js";
-import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
-import { Capture, openMicrophone } from "./capture.js";
-import { lufsOf, MixerController } from "./mixer-controller.js";
+import { AUDIO_MAX_S, CAPTURE_RATE_HZ, planRun, VIDEO_MAX_S } from "./capture-format.js";
+import { Capture, openMicrophone, recordFrom } from "./capture.js";
+import { lufsOf, measureLufs } from "./measure.js";
+import { MixerController } from "./mixer-controller.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 
-/** @import { CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
+/** @import { BenchOptions, CaptureChunk, CaptureLevel, FileSourceOptions, MicrophoneOptions, SoundFileOptions, VideoSourceOptions } from "../../../types/devices.js" */
 /** @import { Microphone } from "./capture.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 
@@ -45,19 +46,12 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
   return buffer;
 }
 
-/**
- * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
- * @returns {{fileStartS: number, totalS: number, chunkCount: number}} totalS in whole chunks
- */
-export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
-  const chunkCount = Math.ceil((paddingBeforeS + durationS + paddingAfterS) / chunkS - 1e-9);
-  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount };
-}
-
 /** One playback of a file. */
 export class FileSource extends Capture {
   /** @readonly */
   mixer;
+  /** Mixed in, where the mode says so. @readonly */
+  microphone;
   #options;
   #plan;
   /** @type {AudioBufferSourceNode | null} */ #player = null;
@@ -72,6 +66,7 @@ export class FileSource extends Capture {
     const { sound, paddingBeforeS, paddingAfterS, chunkSamples = CAPTURE_RATE_HZ } = options;
     this.#options = { ...options, chunkSamples };
     this.mixer = options.mixer;
+    this.microphone = options.microphone;
     const durationS = sound.duration;
     const chunkS = chunkSamples / CAPTURE_RATE_HZ;
     this.#plan = planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS });
@@ -89,12 +84,13 @@ export class FileSource extends Capture {
   }
 
   get isMicrophone() {
-    return this.#options.microphone !== null;
+    return this.microphone !== null;
   }
 
   /** Called by `openFile` only. */
   async connect() {
-    const { context, chunkSamples, microphone } = this.#options;
+    const { context, chunkSamples } = this.#options;
+    const { microphone } = this;
     await this.listenTo(this.mixer.mix, chunkSamples);
     if (microphone === null) return;
     context.createMediaStreamSource(microphone.stream).connect(this.mixer.microphoneInput);
@@ -141,7 +137,7 @@ export class FileSource extends Capture {
 
   /** @override */
   async close() {
-    await this.#options.microphone?.close();
+    await this.microphone?.close();
     await this.stop();
     super.close();
     this.mixer.close();
@@ -305,4 +301,79 @@ export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, m
   const source = await openFile(options, mix.mode, () => microphone);
   source.mixer.set(mix);
   return source;
+}
+
+// The mixer outside a call: measuring the voice and previewing the mix.
+
+const MEASURE_S = 3;
+const PREVIEW_MAX_S = 30;
+const BENCH_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 10;
+
+/** Used once: open, measure or record and play, close. */
+export class MixerBench {
+  #source;
+  /** Ends the recording under way. */
+  finish = () => {};
+  /** @type {Promise<Float32Array>} */ #recorded = Promise.resolve(new Float32Array(0));
+  /** @type {AudioBufferSourceNode | null} */ #player = null;
+
+  constructor(/** @type {FileSource} */ source) {
+    this.#source = source;
+    this.mixer = source.mixer;
+  }
+
+  /** The microphone is open where the mode needs it. @param {BenchOptions} options */
+  static async open({ mix, sound, microphone }) {
+    const silence = new AudioBuffer({ length: 1, sampleRate: CAPTURE_RATE_HZ });
+    const run = { paddingBeforeS: 0, paddingAfterS: Infinity, chunkSamples: BENCH_CHUNK_SAMPLES };
+    const source = await openFile({ sound: sound ?? silence, ...run }, mix.mode, () => microphone);
+    source.mixer.set(mix);
+    return new MixerBench(source);
+  }
+
+  /** Measures three seconds of the voice, before the mixer's gain. @returns {Promise<number>} LUFS; -Infinity if nothing was detected */
+  async measure() {
+    const { microphone } = this.#source;
+    return microphone ? measureLufs([await this.#record(microphone, MEASURE_S)], CAPTURE_RATE_HZ) : -Infinity;
+  }
+
+  /** Records the mix until `finish` is called, at most 30 s. @returns {Promise<number>} seconds */
+  async record() {
+    const samples = await this.#record(this.#source, PREVIEW_MAX_S);
+    await this.#source.microphone?.close();
+    return samples.length / CAPTURE_RATE_HZ;
+  }
+
+  #record(/** @type {Capture} */ source, /** @type {number} */ lengthS) {
+    const recording = recordFrom(source, lengthS * CAPTURE_RATE_HZ);
+    const ended = new Promise((/** @type {(value: void) => void} */ resolve) => (this.finish = resolve));
+    this.#recorded = Promise.race([recording.full, ended]).then(recording.finish);
+    return this.#recorded;
+  }
+
+  /** Plays the recording at the monitor's volume; resolves at its end. */
+  async play() {
+    this.stopPlaying();
+    const samples = /** @type {Float32Array<ArrayBuffer>} */ (await this.#recorded);
+    if (samples.length === 0) return;
+    const buffer = new AudioBuffer({ length: samples.length, sampleRate: CAPTURE_RATE_HZ });
+    buffer.copyToChannel(samples, 0);
+    const player = new AudioBufferSourceNode(this.mixer.monitor.context, { buffer });
+    player.connect(this.mixer.monitor);
+    player.start();
+    this.#player = player;
+    await new Promise((resolve) => player.addEventListener("ended", resolve, { once: true }));
+  }
+
+  stopPlaying() {
+    this.#player?.stop();
+    this.#player = null;
+  }
+
+  async close() {
+    this.finish();
+    this.stopPlaying();
+    await this.#recorded;
+    await this.#source.close();
+  }
 }

@@ -4,23 +4,13 @@
  */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { appendKept, DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver, remainingS, TURNS_KEPT } from "./session-state.js";
-import { LiveSession, sessionReducer } from "./live-session.js";
+import { appendKept, DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, remainingS, TURNS_KEPT } from "./session-state.js";
+import { LiveSession } from "./live-session.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 
-/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
-/** @import { HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
-/** @import { WireMessage } from "../../shared/live-socket.js" */
+/** @import { Chunk, HalfDuplexPrepare, HalfDuplexPrepared, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
+/** @import { HalfState } from "./session-state.js" */
 /** @import { LinkOptions, SendOutcome } from "../../../types/duplex.js" */
-
-/** @type {(state: HalfState, event: HalfEvent) => HalfState} */ export const reduceHalf = sessionReducer({
-  initial: initialHalfState,
-  activityOf,
-  client: onClient,
-  server: onServer,
-  prepared: (message, nowMs) => ({ heardAtMs: nowMs, timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S }),
-  over: (_, type) => (type === "ended" ? { isUserSpeaking: false, isInterrupting: false } : {}),
-});
 
 function activityOf(/** @type {HalfState} */ state) {
   if (state.phase !== "running") return "none";
@@ -34,58 +24,6 @@ function activityOf(/** @type {HalfState} */ state) {
       return "settling";
     case "open":
       return state.isUserSpeaking ? "hearing" : "listening";
-  }
-}
-
-/** @param {HalfState} state @param {Exclude<HalfEvent, PhaseEvent | {type: "server"}>} event @returns {HalfState} */
-function onClient(state, event) {
-  if (isOver(state)) return state;
-  switch (event.type) {
-    case "chunk_sent":
-      if (!isMicOpen(state)) return state;
-      return { ...state, chunksSent: state.chunksSent + 1, heardAtMs: event.nowMs };
-    case "chunk_dropped":
-      return { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 };
-    case "mic_muted":
-      return state.isMicMuted === event.isMuted ? state : { ...state, isMicMuted: event.isMuted };
-    case "played_out":
-      if (state.gate !== "playing") return state;
-      return { ...state, gate: "settling", isInterrupting: false };
-    case "settled":
-      return state.gate === "settling" ? { ...state, gate: "open", heardAtMs: event.nowMs } : state;
-    case "interrupt_asked":
-      if (state.phase !== "running" || state.isInterrupting) return state;
-      return state.gate === "generating" || state.gate === "playing" ? withTurnCut(state) : state;
-  }
-}
-
-/** @param {HalfState} state @param {Extract<HalfEvent, {type: "server"}>} event @returns {HalfState} */
-function onServer(state, { message, nowMs }) {
-  if (state.phase !== "running") return state;
-  switch (message.type) {
-    case "vad_state":
-      if (state.isUserSpeaking === Boolean(message.speaking)) return state;
-      return { ...state, isUserSpeaking: Boolean(message.speaking) };
-    case "generating": {
-      if (state.gate === "generating") return state;
-      const turn = newTurn(state.turnCount, numberOr0(message.speech_duration_ms), nowMs);
-      const turns = appendKept(state.turns, turn, TURNS_KEPT);
-      const turnCount = state.turnCount + 1;
-      const silent = { isUserSpeaking: false, isInterrupting: false };
-      return { ...state, ...silent, gate: "generating", turns, turnCount };
-    }
-    case "chunk":
-      return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
-    case "user_transcript": {
-      const turns = state.turns.map((turn) =>
-        turn.turnIndex === message.turn_index ? { ...turn, userText: message.text.trim() } : turn,
-      );
-      return { ...state, turns };
-    }
-    case "turn_done":
-      return state.gate === "generating" ? withTurnDone(state, message) : state;
-    default:
-      return state;
   }
 }
 
@@ -106,44 +44,6 @@ const newTurn = (turnIndex, speechMs, startedAtMs) => ({
   tokenStats: /** @type {TokenStats | null} */ (null),
 });
 
-function withPiece(/** @type {HalfState} */ state, /** @type {Chunk} */ message, /** @type {number} */ nowMs) {
-  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
-  const hasContent = Boolean(message.text_delta || message.audio_data);
-  if (!hasContent) return state;
-  const sinceMs = nowMs - turn.startedAtMs;
-  return withLastTurn(state, {
-    ...turn,
-    text: turn.text + (message.text_delta ?? ""),
-    ttftMs: turn.ttftMs ?? sinceMs,
-    ttfsMs: turn.ttfsMs ?? (message.audio_data ? sinceMs : null),
-  });
-}
-
-/** @param {HalfState} state @param {TurnDone} message @returns {HalfState} */
-function withTurnDone(state, message) {
-  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
-  const done = withLastTurn(state, {
-    ...turn,
-    turnIndex: typeof message.turn_index === "number" ? message.turn_index : turn.turnIndex,
-    text: typeof message.text === "string" ? message.text : turn.text,
-    isDone: true,
-    isInterrupted: turn.isInterrupted || Boolean(message.interrupted),
-    elapsedMs: numberOr0(message.elapsed_ms),
-    tokenStats: message.token_stats ?? null,
-  });
-  const kvTokens = numberOr0(message.kv_cache_length) || state.kvTokens;
-  return { ...done, gate: "playing", kvTokens };
-}
-
-/** The answer counts as interrupted for the listener even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
-function withTurnCut(state) {
-  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
-  return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });
-}
-
-/** @param {HalfState} state @param {HalfTurn} turn @returns {HalfState} */
-const withLastTurn = (state, turn) => ({ ...state, turns: [...state.turns.slice(0, -1), turn] });
-
 /** @typedef {Object} OwnOptions
  * @property {() => boolean} [isAutoMuteOn] Mute the microphone while the page is hidden; default on.
  * @property {() => number} [getMaxSessionS] Of `/api/frontend_defaults`, `half_duplex.max_session_s`;
@@ -162,7 +62,7 @@ const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;
 const BACKLOG_BYTES = 256 * 1024; // bound on unsent bytes, about three seconds of audio; beyond it the newest chunk is dropped
 
-/** @extends {LiveSession<HalfState, HalfEvent, HalfDuplexStart>} */
+/** @extends {LiveSession<HalfState, HalfDuplexStart>} */
 export class HalfDuplexSession extends LiveSession {
   #options;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #gateTimer;
@@ -170,7 +70,7 @@ export class HalfDuplexSession extends LiveSession {
 
   constructor(/** @type {HalfDuplexOptions} */ given) {
     const options = { idPrefix: "hdx", isDrained: () => true, isAutoMuteOn: () => true, getMaxSessionS: () => 0, ...given };
-    super(options, initialHalfState(), reduceHalf);
+    super(options, initialHalfState, activityOf);
     this.#options = options;
   }
 
@@ -181,15 +81,15 @@ export class HalfDuplexSession extends LiveSession {
 
   /** Sends a chunk, or drops it while the gate is closed. @param {{audio: Float32Array}} input 16 kHz mono. @returns {SendOutcome} */
   sendChunk({ audio }) {
-    if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
+    if (this.state.phase !== "running" || !this.isConnected) return "not_running";
     if (!isMicOpen(this.state)) return "gated";
-    if (this.link.bufferedBytes() > BACKLOG_BYTES) {
-      this.apply({ type: "chunk_dropped" });
+    if (this.bufferedBytes > BACKLOG_BYTES) {
+      this.change({ chunksUploadDropped: this.state.chunksUploadDropped + 1 });
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }
-    this.link.send({ type: "audio_chunk", audio_base64: floatsToBase64(audio) });
-    this.apply({ type: "chunk_sent", nowMs: this.clock.nowMs() });
+    this.send({ type: "audio_chunk", audio_base64: floatsToBase64(audio) });
+    this.change({ chunksSent: this.state.chunksSent + 1, heardAtMs: this.clock.nowMs() });
     return "sent";
   }
 
@@ -201,34 +101,103 @@ export class HalfDuplexSession extends LiveSession {
 
   /** Stops the answer at once; the session continues. */
   interrupt() {
-    if (!this.apply({ type: "interrupt_asked" })) return;
+    const { phase, gate, isInterrupting } = this.state;
+    if (phase !== "running" || isInterrupting || (gate !== "generating" && gate !== "playing")) return;
+    // The answer counts as interrupted for the listener even if all of it had arrived.
+    this.change({ isInterrupting: true, turns: this.#turnsWith({ isInterrupted: true }) });
     this.emit("flush", { cause: "interrupt" });
-    if (this.state.gate === "generating") this.link?.send({ type: "interrupt" });
+    if (gate === "generating") this.send({ type: "interrupt" });
   }
 
-  /** @param {WireMessage} wire @param {HalfState} before @override @protected */
-  onTalk(wire, before) {
-    const message = /** @type {HalfDuplexServerMessage} */ (/** @type {unknown} */ (wire));
-    if (message.type === "chunk") this.#onPiece(message, before);
-    else if (message.type === "generating") clearTimeout(this.#gateTimer);
-    else if (message.type === "turn_done") {
-      this.emit("turnend", { turnId: this.state.turns.at(-1)?.turnIndex ?? 0 });
-      this.#waitUntilPlayed();
+  /** @param {HalfDuplexPrepared} message @override @protected */
+  preparedChange(message) {
+    return { heardAtMs: this.clock.nowMs(), timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S };
+  }
+
+  /** @param {number | null} endedAtMs @override @protected */
+  endChange(endedAtMs) {
+    return endedAtMs === null ? {} : { isUserSpeaking: false, isInterrupting: false };
+  }
+
+  /** @param {HalfDuplexServerMessage} message @override @protected */
+  onTalk(message) {
+    const { phase, gate, turns, isUserSpeaking } = this.state;
+    if (phase !== "running") return;
+    switch (message.type) {
+      case "vad_state":
+        if (isUserSpeaking !== Boolean(message.speaking)) this.change({ isUserSpeaking: !isUserSpeaking });
+        return;
+      case "generating":
+        if (gate !== "generating") this.#onGenerating(numberOr0(message.speech_duration_ms));
+        return;
+      case "chunk":
+        if (gate === "generating" && (message.text_delta || message.audio_data)) this.#onPiece(message);
+        return;
+      case "user_transcript": {
+        const userText = message.text.trim();
+        return this.change({
+          turns: turns.map((turn) => (turn.turnIndex === message.turn_index ? { ...turn, userText } : turn)),
+        });
+      }
+      case "turn_done":
+        if (gate === "generating") this.#onTurnDone(message);
     }
   }
 
-  #onPiece(/** @type {Chunk} */ message, /** @type {HalfState} */ before) {
-    if (before.isInterrupting) return;
-    this.emit("speak", {
-      text: message.text_delta ?? "",
-      audioBase64: message.audio_data ?? "",
-      sampleRateHz: message.audio_sample_rate || OUTPUT_RATE_HZ,
-      turnId: before.turns.at(-1)?.turnIndex ?? 0,
-      step: message.chunk_index,
-      isTurnStart: before.turns.at(-1)?.ttftMs === null,
-      isTurnEnd: false,
-      arrivalMs: this.clock.nowMs(),
+  #onGenerating(/** @type {number} */ speechMs) {
+    const { turns, turnCount } = this.state;
+    clearTimeout(this.#gateTimer);
+    this.change({
+      isUserSpeaking: false,
+      isInterrupting: false,
+      gate: "generating",
+      turns: appendKept(turns, newTurn(turnCount, speechMs, this.clock.nowMs()), TURNS_KEPT),
+      turnCount: turnCount + 1,
     });
+  }
+
+  #onPiece(/** @type {Chunk} */ { text_delta: delta, audio_data: audio, audio_sample_rate: rateHz, chunk_index: step }) {
+    const { isInterrupting } = this.state;
+    const { turnIndex: turnId, text, startedAtMs, ttftMs, ttfsMs } = this.#turn;
+    const arrivalMs = this.clock.nowMs();
+    const sinceMs = arrivalMs - startedAtMs;
+    const times = { ttftMs: ttftMs ?? sinceMs, ttfsMs: ttfsMs ?? (audio ? sinceMs : null) };
+    this.change({ turns: this.#turnsWith({ ...times, text: text + (delta ?? "") }) });
+    if (isInterrupting) return;
+    this.emit("speak", {
+      text: delta ?? "",
+      audioBase64: audio ?? "",
+      sampleRateHz: rateHz || OUTPUT_RATE_HZ,
+      turnId,
+      step,
+      isTurnStart: ttftMs === null,
+      isTurnEnd: false,
+      arrivalMs,
+    });
+  }
+
+  #onTurnDone(/** @type {TurnDone} */ message) {
+    const turn = this.#turn;
+    const turns = this.#turnsWith({
+      turnIndex: typeof message.turn_index === "number" ? message.turn_index : turn.turnIndex,
+      text: typeof message.text === "string" ? message.text : turn.text,
+      isDone: true,
+      isInterrupted: turn.isInterrupted || Boolean(message.interrupted),
+      elapsedMs: numberOr0(message.elapsed_ms),
+      tokenStats: message.token_stats ?? null,
+    });
+    this.change({ gate: "playing", kvTokens: numberOr0(message.kv_cache_length) || this.state.kvTokens, turns });
+    this.emit("turnend", { turnId: this.#turn.turnIndex });
+    this.#waitUntilPlayed();
+  }
+
+  /** The one that is being answered. */
+  get #turn() {
+    return /** @type {HalfTurn} */ (this.state.turns.at(-1));
+  }
+
+  #turnsWith(/** @type {Partial<HalfTurn>} */ change) {
+    return [...this.state.turns.slice(0, -1), { ...this.#turn, ...change }];
   }
 
   /** Opens the microphone once the answer has been played and its echo has decayed. */
@@ -239,13 +208,14 @@ export class HalfDuplexSession extends LiveSession {
       this.#gateTimer = setTimeout(() => this.#waitUntilPlayed(), DRAIN_POLL_MS);
       return;
     }
-    this.apply({ type: "played_out" });
-    this.#gateTimer = setTimeout(() => this.apply({ type: "settled", nowMs: this.clock.nowMs() }), SETTLE_MS);
+    this.change({ gate: "settling", isInterrupting: false });
+    this.#gateTimer = setTimeout(() => this.change({ gate: "open", heardAtMs: this.clock.nowMs() }), SETTLE_MS);
   }
 
   /** @param {boolean} isHidden @override @protected */
   onVisibility(isHidden) {
-    this.apply({ type: "mic_muted", isMuted: this.#isMutedByUser || (this.#options.isAutoMuteOn() && isHidden) });
+    const isMicMuted = this.#isMutedByUser || (this.#options.isAutoMuteOn() && isHidden);
+    if (this.isActive && isMicMuted !== this.state.isMicMuted) this.change({ isMicMuted });
   }
 
   /** @override @protected */

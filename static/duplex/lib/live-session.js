@@ -1,82 +1,81 @@
 /**
- * Base of both live sessions: a socket around a reducer. Pure.
+ * Base of both live sessions: one conversation over a socket, or over several where one was lost. Pure.
  *
  * Emits codes, never texts. It owns no devices: the page passes chunks in, plays the audio of
  * `speak`, drops it on `flush`, and reports when everything was played.
  */
 
 import { Emitter } from "../../shared/async.js";
-import { endReason, messageText, queuePlace } from "../../shared/server-messages.js";
-import { newSessionId, openSessionLink } from "../../shared/live-socket.js";
+import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../../shared/live-socket.js";
+import { endReason, messageText, needsProbe, queuePlace, reasonOfClose, reasonOfError } from "../../shared/server-messages.js";
 import { isOver } from "./session-state.js";
 
-/** @import { EndReason } from "../../shared/server-messages.js" */
-/** @import { Queued } from "../../../types/protocol.js" */
-/** @import { SessionLink, WireMessage } from "../../shared/live-socket.js" */
+/** @import { LiveSocket, WireMessage } from "../../shared/live-socket.js" */
+/** @import { EndReason, SocketEnd } from "../../shared/server-messages.js" */
 /** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
-/** @import { PhaseEvent, PhaseState } from "./session-state.js" */
+/** @import { PhaseState } from "./session-state.js" */
 
 /** For programs without a page. @type {VisibilitySource} */
 const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
+const STOP_LIMIT_MS = 8_000; // how long the server has to answer `stop`; it waits up to 5 s for a running unit itself
+const MS_PER_S = 1_000;
+
+/** Connection of an active session. @typedef {ReturnType<typeof newLink>} Link */
+const newLink = (/** @type {string} */ url) => ({
+  url,
+  socket: /** @type {LiveSocket | null} */ (null),
+  wished: /** @type {EndReason | null} */ (null), // why the session is being left
+  offer: /** @type {{token: string, graceS: number} | null} */ (null), // how to come back
+  lastSeq: 0,
+  place: /** @type {Record<string, string>} */ ({}), // query of the next socket, which returns to the place in the queue
+  lostAtMs: /** @type {number | null} */ (null),
+  tries: 0,
+  lastError: /** @type {EndReason | null} */ (null), // applies if the server does not start again
+  timer: /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined), // of the next try, or of the end
+});
 
 /**
- * @template {PhaseState} State
- * @template {{type: string}} Event
+ * @template {PhaseState & {activity: string}} State
  * @template {object} Given
  * @extends {Emitter<SessionEvents<State>>}
  */
 export class LiveSession extends Emitter {
-  /** @type {SessionLink | null} @protected */ link = null;
-  /** @type {Given | null} */ #given = null;
   state; // immutable state of the session, replaced on each change
-  #reduce;
+  /** @type {Link | null} */ #link = null;
+  /** @type {Given | null} */ #given = null;
+  #initial;
+  #activityOf;
   #options;
-  /** @type {(() => void)[]} */ #offs = [];
+  #offs;
 
-  /**
-   * @param {LinkOptions & {idPrefix: string}} options
-   * @param {State} initial
-   * @param {(state: State, event: Event | PhaseEvent) => State} reduce
-   */
-  constructor(options, initial, reduce) {
+  /** @param {LinkOptions & {idPrefix: string}} options @param {() => State} initial @param {(state: State) => State["activity"]} activityOf */
+  constructor(options, initial, activityOf) {
     super();
-    this.state = initial;
-    this.#reduce = reduce;
+    this.#initial = initial;
+    this.#activityOf = activityOf;
+    this.state = initial();
     this.#options = options;
     const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = ALWAYS_SEEN } = options;
     /** @protected */
     this.clock = clock;
     /** @protected */
     this.visibility = visibility;
-    this.#offs.push(visibility.onChange((isHidden) => this.onVisibility(isHidden)));
-    this.#offs.push(visibility.onPageHide(() => this.#drop()));
+    this.#offs = [visibility.onChange((isHidden) => this.onVisibility(isHidden)), visibility.onPageHide(() => this.#drop())];
   }
 
   get isActive() {
-    return this.state.phase !== "idle" && this.state.phase !== "ended";
+    return !isOver(this.state);
   }
 
   /** `prepared` or `ended` follows; ignored while a session is active. @param {Given} given @returns {string} The session's id. */
   start(given) {
     if (this.isActive) return this.state.sessionId;
-    const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;
-    const sessionId = newSessionId(idPrefix, this.clock.unixMs());
+    const sessionId = newSessionId(this.#options.idPrefix, this.clock.unixMs());
     this.#given = given;
-    this.link = openSessionLink({
-      url: url(sessionId),
-      socketFactory,
-      noteOwner,
-      probe,
-      onMessage: (message) => this.#onMessage(message),
-      onMalformed: () => this.warn("malformed_message"),
-      onConnection: (isThere) => {
-        this.warn(isThere ? "reconnected" : "reconnecting");
-        if (isThere) this.onReturn();
-      },
-      onEnd: (reason) => this.#onEnd(reason),
-    });
-    this.apply({ type: "start", sessionId, nowMs: this.clock.nowMs() });
+    this.#link = newLink(this.#options.url(sessionId));
+    this.#connect(this.#link, { resumable: "1" });
+    this.change({ ...this.#initial(), phase: "connecting", sessionId, startedAtMs: this.clock.nowMs() });
     this.onStarted();
     return sessionId;
   }
@@ -97,13 +96,24 @@ export class LiveSession extends Emitter {
     for (const off of this.#offs.splice(0)) off();
   }
 
-  /** @param {EndReason} reason @protected */
+  /** Asks the server to stop; ends with this reason. @param {EndReason} reason @protected */
   leave(reason) {
-    if (!this.isActive || this.state.phase === "stopping") return;
-    this.apply({ type: "stop_asked" });
+    const link = this.#link;
+    if (!link || link.wished) return;
+    link.wished = reason;
+    this.change({ phase: "stopping", queue: null, ...this.endChange(null) });
     this.emit("flush", { cause: "stop" });
     this.onLeave();
-    this.link?.leave(reason);
+    if (this.send({ type: "stop" }) === 0) this.#end(reason);
+    else link.timer = setTimeout(() => this.#end(reason), STOP_LIMIT_MS);
+  }
+
+  /** The same without waiting for the server's answer. */
+  #drop() {
+    if (!this.#link) return;
+    this.onLeave();
+    if (!this.#link.wished) this.send({ type: "stop" });
+    this.#end(endReason("page_left"));
   }
 
   /** @param {string} code @param {string} [message] @param {number} [count] @protected */
@@ -111,57 +121,158 @@ export class LiveSession extends Emitter {
     this.emit("warning", { code, message, count });
   }
 
-  /** @param {Event | PhaseEvent} event @returns {boolean} whether it changed anything @protected */
-  apply(event) {
-    const next = this.#reduce(this.state, event);
-    if (next === this.state) return false;
+  /** @param {Partial<State> | Partial<PhaseState>} change @protected */
+  change(change) {
+    const { queue } = this.state;
+    const next = { ...this.state, ...change };
+    next.activity = this.#activityOf(next);
     this.state = next;
     this.emit("state", next);
+    if (next.queue !== queue) this.emit("queue", next.queue);
+  }
+
+  /** Whether the server hears what is sent now. @protected */
+  get isConnected() {
+    return this.#link?.lostAtMs === null && this.#link.socket?.isOpen() === true;
+  }
+
+  /** @protected */
+  get bufferedBytes() {
+    return this.#link?.socket?.bufferedBytes() ?? 0;
+  }
+
+  /** @param {object} message @returns {number} of characters sent; 0 without an open socket @protected */
+  send(message) {
+    return this.#link?.socket?.send(message) ?? 0;
+  }
+
+  #connect(/** @type {Link} */ link, /** @type {Record<string, string>} */ query) {
+    const url = new URL(link.url);
+    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+    const handlers = {
+      onMessage: (/** @type {WireMessage} */ message) => this.#onMessage(link, message),
+      onMalformed: () => this.warn("malformed_message"),
+      onClosed: (/** @type {SocketEnd} */ end) => void this.#onClosed(link, end),
+    };
+    link.socket = openLiveSocket(url.href, handlers, this.#options.socketFactory);
+  }
+
+  #onMessage(/** @type {Link} */ link, /** @type {WireMessage} */ message) {
+    this.#options.noteOwner?.(message);
+    if (message.type === "error") {
+      const reason = reasonOfError(message);
+      if (!link.offer || message.code !== "shutting_down") return this.#end(reason);
+      link.lastError = reason;
+      return;
+    }
+    if (message.type === "timeout") {
+      const kind = typeof message.reason === "string" ? message.reason : "inactivity";
+      return this.#end(endReason("timeout", messageText(message), kind));
+    }
+    if (typeof message.seq === "number") link.lastSeq = message.seq;
+    if (message.return_ticket) link.place = { ticket: String(message.return_ticket) };
+    if (message.type === "session_resumable") {
+      link.offer = { token: String(message.resume_token), graceS: Number(message.grace_s) };
+      return;
+    }
+    if (link.lostAtMs !== null) {
+      Object.assign(link, { lostAtMs: null, lastError: null, tries: 0 });
+      this.warn("reconnected");
+      this.onReturn();
+    }
+    this.#follow(message);
+    if (message.type === "stopped") this.#end(endReason("stopped"));
+  }
+
+  /** @param {any} message `any`: the types describe what the server should send; each field is validated */
+  #follow(message) {
+    const { phase } = this.state;
+    const isWaiting = phase === "connecting" || phase === "queued";
+    const recordingSessionId = message.recording_session_id ?? null;
+    switch (message.type) {
+      case "queued":
+      case "queue_update":
+        if (isWaiting) this.change({ phase: "queued", queue: queuePlace(message) });
+        return;
+      case "queue_done":
+      case "session_resumed":
+        if (!isWaiting || message.last_seq > 0) return; // at 0 the session is not prepared yet
+        this.change({ phase: "preparing", queue: null });
+        this.emit("queuedone", null);
+        this.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
+        return;
+      case "prepared":
+        if (phase !== "preparing") return;
+        this.change({ phase: "running", preparedAtMs: this.clock.nowMs(), recordingSessionId, ...this.preparedChange(message) });
+        this.emit("prepared", message);
+        this.onVisibility(this.visibility.isHidden());
+        return;
+      case "stopped":
+        if (recordingSessionId) this.change({ recordingSessionId });
+        return;
+      case "warning":
+        if (message.code === "context_nearly_full") this.change({ isContextNearlyFull: true });
+        this.onTalk(message);
+        return this.warn(String(message.code), messageText(message));
+      default:
+        this.onTalk(message);
+        if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
+    }
+  }
+
+  async #onClosed(/** @type {Link} */ link, /** @type {SocketEnd} */ end) {
+    if (link.wished) return this.#end(link.wished);
+    if (link.offer && LOST_CODES.has(end.closeCode) && this.#comesBack(link, link.offer)) return;
+    if (link.lastError) return this.#end(link.lastError);
+    const probe = needsProbe(end) ? await this.#options.probe() : null;
+    if (link === this.#link) this.#end(reasonOfClose(end, probe));
+  }
+
+  /** The first attempt is made regardless of the time limit. @param {Link} link @param {{token: string, graceS: number}} offer */
+  #comesBack(link, { token, graceS }) {
+    const nowMs = this.clock.unixMs();
+    if (link.lostAtMs === null) {
+      link.lostAtMs = nowMs;
+      this.warn("reconnecting");
+    } else if (nowMs - link.lostAtMs > graceS * MS_PER_S) return false;
+    const query = { resume_token: token, last_seq: String(link.lastSeq), ...link.place };
+    link.timer = setTimeout(() => this.#connect(link, query), retryDelayMs(link.tries));
+    link.tries += 1;
     return true;
   }
 
-  #onMessage(/** @type {WireMessage} */ message) {
-    const before = this.state;
-    const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
-    // The types describe what the server should send; the reducer validates each field.
-    const isNew = this.apply(/** @type {Event} */ (/** @type {unknown} */ ({ type: "server", message, ...times })));
-    if (message.type === "warning") return this.warn(String(message.code), messageText(message));
-    if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
-    if (!isNew) return;
-    if (this.state.queue !== before.queue) this.emit("queue", this.state.queue);
-    if (message.type === "queue_done") {
-      this.emit("queuedone", null);
-      this.link?.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
-    } else if (message.type === "prepared") {
-      this.emit("prepared", message);
-      this.onVisibility(this.visibility.isHidden());
-    } else this.onTalk(message, before);
-  }
-
-  #drop() {
-    if (!this.isActive) return;
-    this.onLeave();
-    this.link?.drop(endReason("page_left"));
-  }
-
-  #onEnd(/** @type {EndReason} */ reason) {
+  /** @param {EndReason} reason unless the session is being left for another */
+  #end(reason) {
+    const link = this.#link;
+    if (!link) return;
+    this.#link = null;
+    clearTimeout(link.timer);
+    link.socket?.close();
     this.onOver();
-    this.link = null;
-    const wasQueued = this.state.queue !== null;
-    this.apply({ type: "ended", reason, nowMs: this.clock.nowMs() });
-    if (wasQueued) this.emit("queue", null);
-    this.emit("ended", { reason, state: this.state });
+    const [end, endedAtMs] = [link.wished ?? reason, this.clock.nowMs()];
+    this.change({ phase: "ended", queue: null, end, endedAtMs, ...this.endChange(endedAtMs) });
+    this.emit("ended", { reason: end, state: this.state });
   }
 
-  // Hook of the subclasses.
+  // Hooks of the subclasses.
 
   /** @param {Given} given @returns {object} @protected */
   prepareMessage(given) {
     return { ...given, type: "prepare" };
   }
 
-  /** @param {WireMessage} _message that changed the state @param {State} _before @protected */
-  onTalk(_message, _before) {}
+  /** @param {any} _message `prepared`; `any`: as above @returns {Partial<State>} @protected */
+  preparedChange(_message) {
+    return {};
+  }
+
+  /** @param {number | null} _endedAtMs null: it is only being left @returns {Partial<State>} @protected */
+  endChange(_endedAtMs) {
+    return {};
+  }
+
+  /** @param {any} _message other than those above; `any`: as above @protected */
+  onTalk(_message) {}
 
   /** @param {boolean} _isHidden @protected */
   onVisibility(_isHidden) {}
@@ -177,87 +288,4 @@ export class LiveSession extends Emitter {
 
   /** @protected */
   onOver() {}
-}
-
-// The reducer common to both kinds, from start through queue to end; a strategy of each kind handles the
-// running session.
-
-/**
- * Strategy of a kind of session; each function returns the same state if an event does not apply.
- * @template {PhaseState & {activity: string}} State
- * @typedef {Object} Strategy
- * @property {() => State} initial
- * @property {(state: State) => State["activity"]} activityOf
- * @property {(state: State, event: any) => State} client events of the page and its devices; `any`: the kind's own events
- * @property {(state: State, event: any) => State} server messages that do not concern the phases; `any`: as above
- * @property {(message: any, nowMs: number) => Partial<State>} prepared initial values from `prepared`
- * @property {(state: State, type: "stop_asked" | "ended", nowMs: number) => Partial<State>} over
- */
-
-/**
- * @template {PhaseState & {activity: string}} State
- * @template {{type: string}} Event
- * @param {Strategy<State>} strategy
- * @returns {(state: State, event: Event) => State} the next state; unchanged if the event does not apply
- */
-export const sessionReducer = (strategy) => (state, event) => {
-  const next = reduced(strategy, state, event);
-  if (next === state) return state;
-  const activity = strategy.activityOf(next);
-  return activity === next.activity ? next : { ...next, activity };
-};
-
-/**
- * @template {PhaseState & {activity: string}} State
- * @param {Strategy<State>} strategy
- * @param {State} state
- * @param {any} event `any`: of the phases or the kind's own
- */
-function reduced(strategy, state, event) {
-  const { type, nowMs } = event;
-  switch (type) {
-    case "start":
-      if (!isOver(state)) return state;
-      return { ...strategy.initial(), phase: "connecting", sessionId: event.sessionId, startedAtMs: nowMs };
-    case "stop_asked":
-      if (isOver(state) || state.phase === "stopping") return state;
-      return { ...state, phase: "stopping", queue: null, ...strategy.over(state, type, nowMs) };
-    case "ended":
-      if (isOver(state)) return state;
-      return { ...state, phase: "ended", queue: null, end: event.reason, endedAtMs: nowMs, ...strategy.over(state, type, nowMs) };
-    case "server": {
-      const { message } = event;
-      const change = messageChange(state, message, nowMs);
-      if (!change) return strategy.server(state, event);
-      return { ...state, ...change, ...(message.type === "prepared" && strategy.prepared(message, nowMs)) };
-    }
-    default:
-      return strategy.client(state, event);
-  }
-}
-
-/**
- * Changes by messages that both kinds of session receive; none if a message is out of place.
- * @param {PhaseState} state
- * @param {{type: string, code?: string, recording_session_id?: string | null} & Partial<Omit<Queued, "type">>} message
- * @param {number} nowMs
- */
-function messageChange(state, message, nowMs) {
-  const recordingSessionId = message.recording_session_id ?? null;
-  const isWaiting = state.phase === "connecting" || state.phase === "queued";
-  switch (message.type) {
-    case "queued":
-    case "queue_update":
-      return isWaiting ? { phase: "queued", queue: queuePlace(message) } : null;
-    case "queue_done":
-      return isWaiting ? { phase: "preparing", queue: null } : null;
-    case "prepared":
-      return state.phase === "preparing" ? { phase: "running", preparedAtMs: nowMs, recordingSessionId } : null;
-    case "stopped":
-      return isOver(state) || !recordingSessionId ? null : { recordingSessionId };
-    case "warning":
-      return message.code === "context_nearly_full" && !isOver(state) ? { isContextNearlyFull: true } : null;
-    default:
-      return null;
-  }
 }

@@ -6,10 +6,11 @@
 
 import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { Biquad } from "./resampler.js";
 
-/** @import { recordNode } from "./capture.js" */
+/** @import { Microphone, recordFrom } from "./capture.js" */
 
 const BLOCK_MS = 400;
 const STEP_MS = 100;
@@ -80,6 +81,40 @@ function stepPowers(channels, stepSamples, rateHz) {
 export function gainToTargetDb(lufs, targetLufs) {
   if (!Number.isFinite(lufs)) return 0;
   return Math.max(-MOST_GAIN_DB, Math.min(MOST_GAIN_DB, targetLufs - lufs));
+}
+
+const FILE_TARGET_LUFS = -33; // target loudness of a file next to the microphone, of the microphone, and of a file alone, LUFS
+const MICROPHONE_TARGET_LUFS = -23;
+const FILE_ALONE_TARGET_LUFS = -28;
+
+/** @param {string} mode a `MixMode` @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity if unknown: no gain */
+export function automaticGains(mode, { fileLufs, microphoneLufs }) {
+  const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
+  return {
+    fileDb: gainToTargetDb(fileLufs, fileTargetLufs),
+    microphoneDb: gainToTargetDb(microphoneLufs, MICROPHONE_TARGET_LUFS),
+  };
+}
+
+/** Loudness of a file. @param {AudioBuffer} sound @returns {number} LUFS; -Infinity where it is silent */
+export function lufsOf(sound) {
+  const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
+  return measureLufs(channels, sound.sampleRate);
+}
+
+/** @param {string} mode @param {number} fileLufs @param {number} microphoneLufs -Infinity if unknown */
+export function loudnessText(mode, fileLufs, microphoneLufs) {
+  const gains = automaticGains(mode, { fileLufs, microphoneLufs });
+  const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
+    Number.isFinite(lufs)
+      ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
+      : t(`omni.loudness_${key}_none`);
+  return [
+    mode !== "microphone" && one("file", fileLufs, gains.fileDb),
+    mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 const CHIRP_S = 0.25;
@@ -166,7 +201,7 @@ export function locateChirp(recorded, chirp, rateHz) {
   return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
+/** @param {Microphone} microphone @param {typeof recordFrom} record */
 export async function runEchoTest(microphone, record) {
   let loudest = await playOnce(microphone, record);
   for (let play = 1; play < PLAYS; play += 1) {
@@ -179,21 +214,20 @@ export async function runEchoTest(microphone, record) {
 /** @param {EchoMeasure} one @param {EchoMeasure} other */
 const isLouder = (one, other) => (one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard);
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof recordNode} record */
-async function playOnce({ context, output }, record) {
+/** @param {Microphone} microphone @param {typeof recordFrom} record */
+async function playOnce(microphone, record) {
+  const { context } = microphone;
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
   const buffer = new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ });
   buffer.copyToChannel(chirp, 0);
   const source = new AudioBufferSourceNode(context, { buffer });
   source.connect(context.destination);
-  let playedAtS = 0;
-  const { audio, endTimeS } = await record(output, listenSamples, () => {
-    playedAtS = context.currentTime + LEAD_S;
-    source.start(playedAtS);
-  });
-  const found = locateChirp(audio, chirp, CAPTURE_RATE_HZ);
-  const recordedFromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
-  const delayMs = found.isHeard ? found.delayMs - (playedAtS - recordedFromS) * MS_PER_S : 0;
+  const recording = record(microphone, listenSamples);
+  const playedAtS = context.currentTime + LEAD_S;
+  source.start(playedAtS);
+  await recording.full;
+  const found = locateChirp(await recording.finish(), chirp, CAPTURE_RATE_HZ);
+  const delayMs = found.isHeard ? found.delayMs - (playedAtS - recording.fromS()) * MS_PER_S : 0;
   return { ...found, delayMs };
 }

@@ -4,7 +4,6 @@
  */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
-/** @import { HalfDuplexServerMessage } from "../../../types/protocol.js" */
 /** @import { HalfTurn } from "./half-duplex-session.js" */
 /** @import { TranscriptTurn, UnitRecord } from "./full-duplex.js" */
 
@@ -18,11 +17,6 @@ export const DEFAULT_PAUSE_TIMEOUT_S = 60;
 /** Phase of a session; half duplex has no pause.
  * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
  *  | "stopping" | "ended"} Phase
- */
-
-/** @typedef {{type: "start", sessionId: string, nowMs: number}
- *  | {type: "stop_asked"}
- *  | {type: "ended", reason: EndReason, nowMs: number}} PhaseEvent
  */
 
 /** Initial state common to both kinds. @typedef {ReturnType<typeof notBegun>} PhaseState */
@@ -111,16 +105,6 @@ export function runningMs(state, nowMs) {
 /** State of the microphone's gate; audio is sent while it is open.
  * @typedef {"open" | "generating" | "playing" | "settling"} Gate
  * @typedef {ReturnType<typeof initialHalfState>} HalfState
- */
-
-/** @typedef {PhaseEvent
- *  | {type: "server", message: HalfDuplexServerMessage, nowMs: number}
- *  | {type: "chunk_sent", nowMs: number}
- *  | {type: "chunk_dropped"}
- *  | {type: "mic_muted", isMuted: boolean}
- *  | {type: "played_out"}
- *  | {type: "settled", nowMs: number}
- *  | {type: "interrupt_asked"}} HalfEvent
  */
 
 export const initialHalfState = () => ({

@@ -3,45 +3,16 @@
  * Memory bound: 512 MB of encoded data in parts of one second; then recording ends with the event `full`.
  */
 
+import { pickFormat } from "./session-recorder.js";
+
 /** @import { VideoRecorderOptions } from "../../../types/devices.js" */
+/** @import { Format } from "./session-recorder.js" */
 
 const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
 const TIMESLICE_MS = 1_000;
 const FRAME_RATE_HZ = 25;
 const MS_PER_S = 1_000;
 const MUTE_RAMP_S = 0.01;
-export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
-
-/** @typedef {{id: string, mimeType: string, extension: string, hasPicture: boolean}} Format */
-
-/** In order of preference. @type {readonly Format[]} */
-export const FORMATS = [
-  { id: "webm-vp9", mimeType: "video/webm;codecs=vp9,opus", extension: "webm", hasPicture: true },
-  { id: "webm-vp8", mimeType: "video/webm;codecs=vp8,opus", extension: "webm", hasPicture: true },
-  { id: "webm-h264", mimeType: "video/webm;codecs=h264,opus", extension: "webm", hasPicture: true },
-  { id: "webm", mimeType: "video/webm", extension: "webm", hasPicture: true },
-  { id: "mp4", mimeType: "video/mp4", extension: "mp4", hasPicture: true },
-  { id: "audio-webm", mimeType: "audio/webm", extension: "webm", hasPicture: false },
-  { id: "audio-mp4", mimeType: "audio/mp4", extension: "m4a", hasPicture: false },
-];
-
-/** @param {(mimeType: string) => boolean} isSupported @returns {Format[]} in the order of preference */
-export const supportedFormats = (isSupported) => FORMATS.filter(({ mimeType }) => isSupported(mimeType));
-
-/**
- * The requested format if supported, else the first supported one; null: this browser cannot record.
- * @param {(mimeType: string) => boolean} isSupported
- * @param {string} [wishId]
- */
-export function pickFormat(isSupported, wishId) {
-  const possible = supportedFormats(isSupported);
-  const wished = possible.find(({ id }) => id === wishId);
-  return wished ?? possible.find(({ hasPicture }) => hasPicture) ?? possible[0] ?? null;
-}
-
-/** Whether the browser may write MP4 without audio. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
-export const mayLackSound = (format, isSupported) =>
-  format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
 
 /** @param {string} mimeType */
 export const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);

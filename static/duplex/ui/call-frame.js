@@ -1,43 +1,37 @@
-/** Parts of every call page: the orb with the state, the buttons, the list of turns. */
+/** Parts of every call page: the orb with the state, the list of turns. */
 
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
-import { find, html, icon, mountView, nothing, on, textButton } from "../../shared/lit.js";
+import { find, html, icon, mountView, on, textButton } from "../../shared/lit.js";
 import { formatClock, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
-import { STATE_LOOKS } from "../lib/call-state.js";
+import { callStateOf, hintOf, pauseHint, STATE_LOOKS } from "../lib/call-state.js";
+import { runningMs } from "../lib/session-state.js";
 
 /** @import { Rgb } from "../../shared/canvas-tools.js" */
 /** @import { CallState } from "../lib/call-state.js" */
+/** @import { AnyCall } from "./call-view.js" */
 
 const TICK_MS = 500;
 
-/**
- * @param {HTMLElement} el
- * @param {Object} source
- * @param {() => {inputRms: number, outputRms: number}} source.levels
- * @param {() => number | null} source.lengthMs duration of the call; null before it
- * @param {() => {callState: CallState, sign: string, word: string, hint: string}} source.look `sign` is the icon inside the orb,
- *   so that colour is not the only cue
- * @returns {() => void} redraws it
- */
-export function mountStageFrame(el, { levels, lengthMs, look }) {
+/** @param {HTMLElement} el @param {AnyCall} call @returns {() => void} redraws it */
+export function mountStage(el, call) {
   /** @type {CallState | ""} */ let orbState = "";
   el.classList.add("stage");
   const drawWords = mountView(el, () => {
-    const { callState, sign, word, hint } = look();
-    const ms = lengthMs();
+    const { callState, sign, hint } = stageOf(call);
+    const ms = runningMs(call.state, performance.now());
     el.dataset.callState = callState;
     return html`<div class="orb-box"><canvas class="orb"></canvas><span class="orb-sign">${icon(sign)}</span></div>
-      <p class="state-word" role="status" aria-live="polite">${word}</p>
+      <p class="state-word" role="status" aria-live="polite">${t(`live.state.${callState}`)}</p>
       <p class="state-hint soft">${hint}</p>
       <p class="call-clock number soft" role="timer" aria-live="off">
-        ${ms === null ? "" : formatClock(Math.floor(ms / MS_PER_S))}
+        ${call.state.preparedAtMs === null ? "" : formatClock(Math.floor(ms / MS_PER_S))}
       </p>`;
   });
-  const drawOrb = mountOrb(find(el, "canvas", HTMLCanvasElement), { levels });
+  const drawOrb = mountOrb(find(el, "canvas", HTMLCanvasElement), call);
   const draw = () => {
     drawWords();
-    const { callState } = look();
+    const { callState } = stageOf(call);
     if (callState === orbState) return;
     orbState = callState;
     drawOrb(callState);
@@ -47,48 +41,19 @@ export function mountStageFrame(el, { levels, lengthMs, look }) {
   return draw;
 }
 
-// The buttons of a call.
-
-/**
- * @typedef {Object} CallButton
- * @property {string} action
- * @property {string} sign
- * @property {string} label
- * @property {() => void} run
- * @property {boolean} isShown
- * @property {string} [style]
- * @property {boolean} [isOff] disabled by aria-disabled only, so that it keeps the focus
- * @property {boolean} [isPressed]
- * @property {string} [title]
- */
-
-/** @param {HTMLElement} el @param {string} labelKey @param {() => CallButton[]} buttons @returns {() => void} */
-export function mountCallControls(el, labelKey, buttons) {
-  el.classList.add("call-controls");
-  el.setAttribute("role", "group");
-  return mountView(el, () => {
-    el.setAttribute("aria-label", t(labelKey));
-    return buttons().map(button);
-  });
+/** `sign` is the icon inside the orb, so that colour is not the only cue. @param {AnyCall} call */
+function stageOf({ state, devices }) {
+  const callState = devices.isStarting ? "connecting" : callStateOf(state, devices.isHeld);
+  const isBroken = callState === "ended" && state.end?.isByUser === false;
+  const isHalf = "isMicMuted" in state;
+  const isMuted = isHalf ? state.isMicMuted : devices.isMuted;
+  const hint = isBroken ? t("live.hint.broken") : hintOf(callState, { isMuted, canMute: devices.canMute, isHalf });
+  return {
+    callState,
+    sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_LOOKS[callState].sign,
+    hint: (isHalf ? null : pauseHint(state)) ?? hint,
+  };
 }
-
-/** @param {CallButton} look */
-const button = ({ action, sign, label, run, isShown, style = "call-button", isOff = false, isPressed, title }) =>
-  html`<button
-    type="button"
-    class="button ${style}"
-    data-action=${action}
-    ?hidden=${!isShown}
-    aria-disabled=${String(isOff)}
-    aria-pressed=${isPressed === undefined ? nothing : String(isPressed)}
-    title=${title ?? nothing}
-    @click=${() => !isOff && run()}
-  >
-    ${icon(sign)}<span class="call-label">${label}</span>
-  </button>`;
-
-export const START_STYLE = "button-primary button-large call-start";
-export const STOP_STYLE = "button-danger call-button";
 
 // List of turns. It follows its end while that is visible, and otherwise offers a button to it.
 
@@ -145,12 +110,8 @@ const POINTS = 72;
 const LAYERS = 3;
 const STILL = 0.004;
 
-/**
- * @param {HTMLCanvasElement} canvas
- * @param {{levels: () => {inputRms: number, outputRms: number}}} source
- * @returns {(callState: CallState) => void}
- */
-function mountOrb(canvas, { levels }) {
+/** @param {HTMLCanvasElement} canvas @param {AnyCall} call @returns {(callState: CallState) => void} */
+function mountOrb(canvas, call) {
   canvas.setAttribute("aria-hidden", "true");
   const colours = themeColours(canvas.parentElement ?? document.body);
   /** @type {CallState} */ let callState = "idle";
@@ -162,7 +123,7 @@ function mountOrb(canvas, { levels }) {
   const painter = mountPainter(canvas, (ctx, width, height, timeMs) => {
     const steps = Math.min(4, (timeMs - lastMs) / FRAME_MS || 1);
     lastMs = timeMs;
-    const { inputRms, outputRms } = levels();
+    const { inputRms, outputRms } = call.levels();
     const isTalk = callState !== "paused" && callState !== "ended" && callState !== "stopping";
     heard = follow(heard, isTalk ? levelShare(inputRms) : 0, steps);
     said = follow(said, levelShare(outputRms), steps);

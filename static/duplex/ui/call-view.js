@@ -3,26 +3,25 @@
  * which is made here, replay and link of the server's. It looks its elements up by id.
  */
 
-import { byId, html, icon, mountNotice, mountView, nothing, on, toast, toastProblem } from "../../shared/lit.js";
+import { byId, html, icon, mountNotice, mountView, nothing, on, textButton, toast, toastProblem } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
-import { claimTab, tabStateOf } from "../../shared/tab-state.js";
-import { callStateOf, controlsFor, hintOf, pauseHint, STATE_LOOKS, stopKey, throttledWarnings } from "../lib/call-state.js";
-import { runningMs } from "../lib/session-state.js";
-import { mountCallControls, mountStageFrame, START_STYLE, STOP_STYLE } from "./call-frame.js";
+import { claimTab } from "../../shared/tab-state.js";
+import { controlsFor, stopKey, tabStateOf, throttledWarnings } from "../lib/call-state.js";
+import { mountStage } from "./call-frame.js";
 import { mountQueueBanner } from "./call-notes.js";
 import { late } from "../../shared/async.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
 import { addRecent } from "../../shared/memory.js";
 
-/** @import { NoticeAction } from "../../shared/lit.js" */
+/** @import { ButtonLook, NoticeAction } from "../../shared/lit.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { DuplexCall, HalfCall } from "../lib/call-kinds.js" */
-/** @import { CallButton } from "./call-frame.js" */
 /** @import { BrowserRecording } from "../../shared/save-share.js" */
 /** @import { SessionRecorder } from "../lib/session-recorder.js" */
 
 /** @typedef {DuplexCall | HalfCall} AnyCall */
+/** @typedef {{label: string, run: () => void} & ButtonLook} CallButton */
 
 /**
  * @typedef {Object} CallViewOptions
@@ -42,20 +41,19 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
     return start();
   };
   const notice = mountProblemNotice(byId("notice"), call, { ...steps, restart: begin });
-  const stage = byId("stage");
-  const drawStage = mountStageFrame(stage, {
-    levels: () => call.levels(),
-    lengthMs: () => (call.state.preparedAtMs ? runningMs(call.state, performance.now()) : null),
-    look: () => stageOf(call),
-  });
-  const drawControls = mountCallControls(byId("controls"), "live.controls", () => {
+  const [stage, controls] = [byId("stage"), byId("controls")];
+  const drawStage = mountStage(stage, call);
+  controls.classList.add("call-controls");
+  controls.role = "group";
+  const drawControls = mountView(controls, () => {
     const { state, devices } = call;
     const { isMuted, canMute, isStarting } = devices;
     const can = controlsFor(state, isStarting);
-    return [
+    controls.ariaLabel = t("live.controls");
+    /** @type {CallButton[]} */ const buttons = [
       {
         action: "start",
-        style: START_STYLE,
+        style: "button-primary button-large call-start",
         isShown: can.canStart,
         sign: "mic",
         run: begin,
@@ -72,14 +70,17 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
       ...moreButtons(),
       {
         action: "stop",
-        style: STOP_STYLE,
+        style: "button-danger call-button",
         isShown: can.isStopShown,
-        isOff: !can.canStop,
+        isIdle: !can.canStop,
         sign: state.preparedAtMs === null ? "close" : "stop",
         label: t(stopKey(state)),
         run: () => call.stop(),
       },
     ];
+    return buttons.map(({ label, run, ...look }) =>
+      textButton(html`<span class="call-label">${label}</span>`, run, { style: "call-button", isIdle: false, ...look }),
+    );
   });
   const tab = claimTab();
   onLangChange(() => tab.setTitle(document.title)); // the page has just set its own title
@@ -110,20 +111,6 @@ function listen(anyCall, { update, stage, queue }) {
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => queue.playReady());
   call.on("warning", throttledWarnings(toastProblem));
-}
-
-function stageOf(/** @type {AnyCall} */ { state, devices }) {
-  const callState = devices.isStarting ? "connecting" : callStateOf(state, devices.isHeld);
-  const isBroken = callState === "ended" && state.end?.isByUser === false;
-  const isHalf = "isMicMuted" in state;
-  const isMuted = isHalf ? state.isMicMuted : devices.isMuted;
-  const hint = isBroken ? t("live.hint.broken") : hintOf(callState, { isMuted, canMute: devices.canMute, isHalf });
-  return {
-    callState,
-    sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_LOOKS[callState].sign,
-    word: t(`live.state.${callState}`),
-    hint: (isHalf ? null : pauseHint(state)) ?? hint,
-  };
 }
 
 // Shows a problem of a call, with buttons for the next steps.

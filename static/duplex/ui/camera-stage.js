@@ -3,6 +3,7 @@
 import { late } from "../../shared/async.js";
 import { html, iconButton, mountView, on, textButton } from "../../shared/lit.js";
 import { CodedError, t } from "../../shared/texts.js";
+import { cameraCode } from "../lib/call-state.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
 /** @import { Camera } from "../lib/camera.js" */
@@ -63,7 +64,6 @@ export function mountCameraStage(/** @type {HTMLElement} */ el, /** @type {Camer
       camera = opened.isOpen ? opened : null;
     } catch (error) {
       close();
-      const { cameraCode } = await loadCamera();
       throw new CodedError(cameraCode(error), error, ""); // the text of the code is sufficient
     } finally {
       isOpening = false;

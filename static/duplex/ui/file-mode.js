@@ -6,13 +6,13 @@ import { formatClock, formatNumber, problemWords, t } from "../../shared/texts.j
 import { mixSettingsOf } from "../lib/call-settings.js";
 import { bindSettings, iconPills, settingRow } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/capture-format.js";
-import { openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
-import { automaticGains, MixerBench } from "../lib/mixer-controller.js";
+import { MixerBench, openVideoSource, readVideoFile, showVideo } from "../lib/file-source.js";
+import { loudnessText } from "../lib/measure.js";
 import { mountFilePanel } from "./source-choice.js";
 
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
-/** @import { MixLevels, MixMode } from "../lib/mixer-controller.js" */
+/** @import { MixLevels } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
@@ -169,7 +169,7 @@ function mountMixerPanel(el, options) {
     [hasFile, hasVoice].forEach((isShown, at) => (meters[at].row.hidden = !isShown));
     return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
       <div class="stack-tight">
-        <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
+        <p class="small soft number" role="status">${loudnessText(sound, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
         <div class="mixer-meters">${meters.map(({ row }) => row)}</div>
         ${slider(store, "trim_file_db", hasFile)} ${slider(store, "trim_microphone_db", hasVoice)}
         ${slider(store, "monitor_volume", isIdle)}
@@ -238,19 +238,4 @@ function mountMixerPanel(el, options) {
   el.addEventListener("toggle", follow);
   store.addEventListener("change", update);
   return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
-}
-
-function loudnessText(/** @type {OmniStore} */ store, /** @type {number} */ fileLufs, /** @type {number} */ microphoneLufs) {
-  const mode = /** @type {MixMode} */ (store.get("file_sound"));
-  const gains = automaticGains(mode, { fileLufs, microphoneLufs });
-  const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
-    Number.isFinite(lufs)
-      ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
-      : t(`omni.loudness_${key}_none`);
-  return [
-    mode !== "microphone" && one("file", fileLufs, gains.fileDb),
-    mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb),
-  ]
-    .filter(Boolean)
-    .join(" · ");
 }

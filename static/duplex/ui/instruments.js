@@ -1,16 +1,10 @@
-/**
- * The last 60 units as columns: stages stacked in ms against the budget, context, buffered audio, gaps.
- *
- * Drawn on a canvas: chart libraries have no stacked columns with a mark per column, redraw all axes
- * each second, and may not be installed.
- */
+/** Live metrics below the stage: levels, the last 60 units as columns against their budget with context and gaps, figures. */
 
-import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
-import { byId, find, html, mountView, on } from "../../shared/lit.js";
-import { onLangChange, t } from "../../shared/texts.js";
+import { byId, html, mountView, on, repeat } from "../../shared/lit.js";
+import { formatNumber, t } from "../../shared/texts.js";
 import { throttled } from "../../shared/async.js";
 import { remember, remembered } from "../../shared/memory.js";
-import { columnsOf, describe, duplexMetrics, paintTimeline, stepAt, stepByKey } from "../lib/call-texts.js";
+import { columnsOf, COLUMNS_SHOWN, describe, duplexMetrics, heightMs, STAGES, stepByKey } from "../lib/call-texts.js";
 import { metricRows, mountCallMeters } from "./meters.js";
 
 /** @import { UnitColumn } from "../lib/call-texts.js" */
@@ -26,7 +20,7 @@ function mountUnitTimeline(el) {
   let chunkMs = 1_000;
 
   el.classList.add("timeline");
-  const drawReadout = mountView(el, () => {
+  const draw = mountView(el, () => {
     const column = columns.find((one) => one.step === picked) ?? columns.at(-1);
     const words = column ? describe(column, chunkMs) : t("live.timeline.empty");
     return html`<div
@@ -44,29 +38,22 @@ function mountUnitTimeline(el) {
         @blur=${() => pick(null)}
         @keydown=${onKey}
       >
-        <canvas class="timeline-canvas"></canvas>
+        ${unitsView(columns, chunkMs, picked)}
       </div>
       <p class="timeline-readout small number">${words}</p>
       <ul class="timeline-legend small">
         ${LEGEND.map(([kind, key]) => html`<li><span class="legend-sign" data-kind=${kind}></span><span>${t(key)}</span></li>`)}
       </ul>`;
   });
-  const canvas = find(el, "canvas", HTMLCanvasElement);
-  const colours = themeColours(el);
-  const painter = mountPainter(canvas, (ctx, width, height) => {
-    paintTimeline({ ctx, width, height, css: colours.css, columns, chunkMs, picked });
-  });
-  onLangChange(painter.request);
 
   function pick(/** @type {number | null} */ step) {
     if (picked === step) return;
     picked = step;
-    drawReadout();
-    painter.request();
+    draw();
   }
-  function onPointer(/** @type {PointerEvent} */ event) {
-    const { left, width } = canvas.getBoundingClientRect();
-    pick(stepAt(columns, event.clientX - left, width));
+  function onPointer(/** @type {PointerEvent} */ { clientX, clientY }) {
+    const unit = document.elementFromPoint(clientX, clientY)?.closest("[data-step]");
+    pick(unit ? Number(unit.getAttribute("data-step")) : null);
   }
   function onKey(/** @type {KeyboardEvent} */ event) {
     const next = stepByKey(columns, picked, event.key);
@@ -81,17 +68,43 @@ function mountUnitTimeline(el) {
     chunkMs = state.chunkMs;
     columns = columnsOf(units, { chunkMs, maxKvTokens });
     if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
-    drawReadout();
-    painter.request();
+    draw();
   };
+}
+
+/** The newest column stands at the right edge. @param {UnitColumn[]} columns @param {number} chunkMs @param {number | null} picked */
+function unitsView(columns, chunkMs, picked) {
+  const topMs = heightMs(columns, chunkMs);
+  const left = COLUMNS_SHOWN - columns.length + 0.5;
+  const line = (/** @type {"kvShare" | "aheadShare"} */ share) =>
+    columns.map((column, index) => `${left + index},${1 - column[share]}`).join(" ");
+  const unit = (/** @type {UnitColumn} */ { step, kind, stagesMs, gapMs }) =>
+    html`<div
+      class="unit"
+      data-step=${step}
+      data-kind=${kind}
+      data-picked=${String(step === picked)}
+      data-gap=${String(gapMs > 0)}
+    >
+      <div class="unit-bar">
+        ${STAGES.map((stage) => html`<i data-stage=${stage} .style=${`height: ${(100 * stagesMs[stage]) / topMs}%`}></i>`)}
+      </div>
+      <span class="legend-sign" data-kind=${kind}></span>
+    </div>`;
+  return html`<div class="units" .style=${`--budget: ${chunkMs / topMs}`}>
+    <span class="units-budget small">${t("viewer.ms", { n: formatNumber(chunkMs) })}</span>
+    ${repeat(columns, ({ step }) => step, unit)}
+    <svg class="units-lines" viewBox="0 0 ${COLUMNS_SHOWN} 1" preserveAspectRatio="none">
+      <polyline data-line="kv" points=${line("kvShare")}></polyline>
+      <polyline data-line="ahead" points=${line("aheadShare")}></polyline>
+    </svg>
+  </div>`;
 }
 
 const LEGEND = [
   ...["listen", "speak", "interrupt"].map((kind) => [kind, `live.unit.${kind}`]),
   ...["budget", "kv", "ahead", "gap"].map((kind) => [kind, `live.timeline.${kind}`]),
 ];
-
-// Live metrics below the stage: levels, timeline of units, figures.
 
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;

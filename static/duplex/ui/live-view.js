@@ -140,7 +140,14 @@ function buttonsOf(/** @type {DuplexCall} */ call) {
   const { canInterrupt, canResume, isTalk: isShown } = controlsFor(state);
   const [pauseSign, pauseKey] = canResume ? ["play", "live.resume"] : ["pause", "live.pause"];
   return [
-    { action: "interrupt", isShown, isOff: !canInterrupt, sign: "hand", label: t("live.interrupt"), run: () => call.interrupt() },
+    {
+      action: "interrupt",
+      isShown,
+      isIdle: !canInterrupt,
+      sign: "hand",
+      label: t("live.interrupt"),
+      run: () => call.interrupt(),
+    },
     {
       action: "force-listen",
       isShown,

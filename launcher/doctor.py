@@ -179,14 +179,14 @@ def _ports(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
         yield Finding("ports", Verdict.FINE, f"the server is running, process {launcher.pid}")
         return
     try:
-        addresses = planner.addresses(gpus)
+        plans = [plan for group in reversed(planner.groups(gpus)) for plan in group]
     except SettingsError as error:
         yield Finding("ports", Verdict.MISSING, str(error), "service.worker_base_port")
         return
     are_free = True
-    for host, port in addresses:
+    for plan in plans:
         try:
-            check_port(host, port)
+            check_port(plan.host, plan.port)
         except PortError as error:
             fix = f"{COMMAND} --port PORT; workers: service.worker_base_port"
             yield Finding("ports", Verdict.MISSING, str(error), fix)

@@ -20,7 +20,7 @@ from launcher.machine import ORDER, VISIBLE, GatewayTls, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName
-from settings.workers import WorkerPlace, local_address, worker_name, worker_place
+from settings.workers import local_address, worker_name, worker_place
 
 COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as shown to users
 # Estimates for the full-size model.
@@ -87,6 +87,7 @@ class ProgramPlan:
     scheme: str
     log: LogFile
     pid_file: Path
+    tls: GatewayTls | None = None  # of a gateway that serves HTTPS
     runs_on: str = ""  # GPU or "CPU", for display
     orphaned: signal.Signals = signal.SIGTERM  # signal sent to it when its launcher has ended
 
@@ -157,67 +158,52 @@ class Planner:
         devices = worker_devices(wanted.most if wanted else self.settings.service.num_workers, gpus)
         return [self._worker(index, devices) for index in range(len(devices))]
 
+    def groups(self, gpus: Sequence[Gpu], tls: GatewayTls | None = None) -> list[list[ProgramPlan]]:
+        """Return all programs, in groups: each starts when those before it are ready.
+
+        The first group is that of the workers; without `tls` the gateway or its doors serve HTTP.
+        """
+        workers, service = self.workers(gpus), self.settings.service
+        if service.doors == 1:
+            desk, gateways = [], [self.gateway(len(workers), tls)]
+        else:
+            place = worker_place(
+                service.desk or f"127.0.0.1:{service.gateway_port + service.doors}"
+            )
+            flags = ["--role", "desk", *self._worker_list(len(workers))]
+            address = (place.host, place.port)
+            desk = [self._program(Kind.DESK, "desk", self.programs.gateway, flags, address)]
+            flags = ["--role", "door", "--desk", local_address(*address)]
+            gateways = [
+                self._gateway(f"door_{index}", index, flags, tls) for index in range(service.doors)
+            ]
+        webrtc = [self._webrtc(gateways[0])] if self.settings.webrtc.enabled else []
+        return [group for group in (workers, desk, webrtc, gateways) if group]
+
     def gateway(self, worker_count: int, tls: GatewayTls | None) -> ProgramPlan:
-        """Return the gateway of `worker_count` local workers; plain HTTP without `tls`."""
-        return self._gateway_program("gateway", 0, self._worker_list(worker_count), tls)
-
-    def desk(self, worker_count: int) -> ProgramPlan:
-        flags = ["--role", "desk", *self._worker_list(worker_count)]
-        address = (self._desk.host, self._desk.port)
-        return self._program(Kind.DESK, "desk", self.programs.gateway, flags, address)
-
-    def doors(self, tls: GatewayTls | None) -> list[ProgramPlan]:
-        desk = local_address(self._desk.host, self._desk.port)
-        flags = ["--role", "door", "--desk", desk]
-        return [
-            self._gateway_program(f"door_{index}", index, flags, tls)
-            for index in range(self.settings.service.doors)
-        ]
-
-    @property
-    def gateway_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of the gateway, or of each door and the desk."""
-        service = self.settings.service
-        ports = range(service.gateway_port, service.gateway_port + service.doors)
-        addresses = [(service.gateway_host, port) for port in ports]
-        if service.doors > 1:
-            addresses.append((self._desk.host, self._desk.port))
-        return addresses
-
-    def addresses(self, gpus: Sequence[Gpu]) -> list[tuple[str, int]]:
-        webrtc, workers = self.settings.webrtc, self.workers(gpus)
-        calls = [(webrtc.host, webrtc.port)] if webrtc.enabled else []
-        return [*self.gateway_addresses, *calls, *((plan.host, plan.port) for plan in workers)]
-
-    @property
-    def _desk(self) -> WorkerPlace:
-        service = self.settings.service
-        return worker_place(service.desk or f"127.0.0.1:{service.gateway_port + service.doors}")
+        """Return the gateway of `worker_count` local workers."""
+        return self._gateway("gateway", 0, self._worker_list(worker_count), tls)
 
     def _worker_list(self, worker_count: int) -> list[str]:
         listed = [*self.settings.worker_addresses(worker_count), *self.settings.service.workers]
         return ["--workers", ",".join(listed)]
 
-    def _gateway_program(
+    def _gateway(
         self, name: str, index: int, flags: Sequence[str], tls: GatewayTls | None
     ) -> ProgramPlan:
-        served = ["--http"]
+        served, service = ["--http"], self.settings.service
         if tls:
             files = ["--ssl-certfile", str(tls.certfile), "--ssl-keyfile", str(tls.keyfile)]
             served = ["--https", *files]
-        address = self.gateway_addresses[index]
+        address = (service.gateway_host, service.gateway_port + index)
         plan = self._program(Kind.GATEWAY, name, self.programs.gateway, [*flags, *served], address)
-        return replace(plan, scheme="https" if tls else "http")
+        return replace(plan, scheme="https" if tls else "http", tls=tls)
 
-    def webrtc(self, gateway: ProgramPlan, tls: GatewayTls | None) -> ProgramPlan | None:
-        """Return the WebRTC process, or None if disabled; `tls` is the gateway's."""
-        webrtc = self.settings.webrtc
-        if not webrtc.enabled:
-            return None
+    def _webrtc(self, gateway: ProgramPlan) -> ProgramPlan:
         flags = ["--gateway", gateway.url.replace("http", "ws", 1)]
-        if tls:
-            flags += ["--gateway-certfile", str(tls.certfile)]
-        address = (webrtc.host, webrtc.port)
+        if gateway.tls:
+            flags += ["--gateway-certfile", str(gateway.tls.certfile)]
+        address = (self.settings.webrtc.host, self.settings.webrtc.port)
         return self._program(Kind.WEBRTC, "webrtc", self.programs.webrtc, flags, address)
 
     def seat(self, name: str, device: Gpu | None) -> ProgramPlan:

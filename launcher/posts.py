@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,24 +162,22 @@ class Post:
                 note = f"this machine has version {version}, the cluster {self._cluster.version}"
                 self._status = replace(self._status, phase=Phase.FAILED, note=note)
                 return
-            plan, trusted = self._gateway() if self.name == FRONT else self._worker()
+            plan = self._gateway() if self.name == FRONT else self._worker()
             pid_file = self._folder / "program.pid"
             # Its replacement may be given the same GPU and port at once.
             bound = replace(plan, orphaned=signal.SIGKILL, pid_file=pid_file)
-            self.supervisor.launch([bound], trusted)
+            self.supervisor.launch([bound])
             await self.supervisor.watch([])
         except Exception:  # process boundary: the engine tries another machine
             log.exception("%s cannot run here", self.name)
             self._end(1)
 
-    def _worker(self) -> tuple[ProgramPlan, None]:
+    def _worker(self) -> ProgramPlan:
         gpus = find_gpus(os.environ)
-        return self.planner.seat(self.name, gpus[0] if gpus else None), None
+        return self.planner.seat(self.name, gpus[0] if gpus else None)
 
-    def _gateway(self) -> tuple[ProgramPlan, ssl.SSLContext | None]:
-        """Return the gateway, and the context that verifies it; None for plain HTTP."""
+    def _gateway(self) -> ProgramPlan:
         tls = gateway_tls(self.planner.settings.service)
-        trusted = tls.context() if tls else None
         plan = self.planner.gateway(0, tls)
         token = self.planner.settings.security.admin_token
         self._http = httpx.AsyncClient(
@@ -188,9 +185,9 @@ class Post:
             headers={"X-Admin-Token": token.get_secret_value()} if token else {},
             timeout=ANSWER_LIMIT_S,
             trust_env=False,
-            verify=trusted or False,  # plain HTTP has no certificate
+            verify=tls.context() if tls else False,  # plain HTTP has no certificate
         )
-        return plan, trusted
+        return plan
 
 
 def free_port(host: str) -> int:

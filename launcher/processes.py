@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 from config import PROJECT_ROOT
-from core.files import atomic_write
+from core.files import SAFE_FLAGS, opened
 from core.schemas.worker import RESTART_EXIT_CODE
 
 BOUND_EXEC = Path(__file__).with_name("bound_exec.py")
 BYTES_PER_MB = 1_000_000
 TAIL_BYTES = 16_384
 TAIL_LINES = 25
-PS_LIMIT_S = 5
-# Source: proc(5), /proc/pid/stat, counted from 1.
-STATE_FIELD = 3
-THREADS_FIELD = 20
-START_TIME_FIELD = 22
+PID_BYTES = 20  # more than any process id has digits
 
 
 async def until(is_true: Callable[[], bool], poll_s: float, limit_s: float = math.inf) -> bool:
@@ -51,14 +48,14 @@ def bound_command(
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process; the start time, in no fixed format, guards against reused pids."""
+    """A process that keeps its pid file locked, which guards against reused pids."""
 
     pid: int
-    started: str
+    pid_file: Path
 
     @property
     def is_alive(self) -> bool:
-        return _start_time(self.pid) == self.started != ""
+        return read_pid_file(self.pid_file) == self
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal unless the process has ended."""
@@ -74,19 +71,31 @@ class ProcessId:
                 kill(self.pid, signal.SIGKILL)
 
 
-def write_pid_file(path: Path, pid: int) -> None:
+@contextmanager
+def new_pid_file(path: Path) -> Iterator[int]:
+    """Yield the descriptor of a new, locked file for a process id; OSError if it cannot be made.
+
+    A process that inherits the descriptor keeps the lock until its last thread has ended, and so
+    its ports and its memory are free.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, f"{pid} {_start_time(pid)}\n".encode("ascii"))
+    path.unlink(missing_ok=True)  # whoever had it keeps its own
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
 
 
 def read_pid_file(path: Path) -> ProcessId | None:
-    """Return the process named in a file, or None if it is not alive."""
+    """Return the process that keeps a file locked, or None if it has ended."""
     try:
-        number, _, started = path.read_text(encoding="ascii").strip().partition(" ")
-        process = ProcessId(int(number), started)
-    except (OSError, ValueError):
-        return None
-    return process if process.is_alive else None
+        with opened(path, os.O_RDONLY | SAFE_FLAGS) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return ProcessId(int(os.read(descriptor, PID_BYTES)), path)
+    except (OSError, ValueError):  # it is missing, or its process id is not written yet
+        pass
+    return None
 
 
 async def end_processes(processes: Collection[ProcessId], poll_s: float, limit_s: float) -> None:
@@ -101,30 +110,6 @@ async def end_processes(processes: Collection[ProcessId], poll_s: float, limit_s
         for process in processes:
             process.kill_group()
         await until(have_ended, poll_s, limit_s)
-
-
-def _start_time(pid: int) -> str:
-    """Return the start time of a process; empty if it does not exist or has ended."""
-    if sys.platform == "linux":
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf8", errors="replace")
-        except OSError:
-            return ""
-        # The name in parentheses may contain anything; fields are counted from its end.
-        fields = stat.rpartition(")")[2].split()
-        # A process keeps its ports and memory until its last thread has ended.
-        has_main_ended = fields[STATE_FIELD - 3] in {"Z", "X"}
-        has_ended = has_main_ended and int(fields[THREADS_FIELD - 3]) <= 1
-        return "" if has_ended else fields[START_TIME_FIELD - 3]
-    answer = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        timeout=PS_LIMIT_S,
-        check=False,
-    )
-    state, _, started = answer.stdout.strip().partition(" ")
-    return "" if state.startswith("Z") else started.strip().replace(" ", "_")
 
 
 @dataclass(frozen=True)
@@ -191,8 +176,12 @@ class Child:
         environment: Mapping[str, str],
         log: LogFile,
         orphaned: signal.Signals = signal.SIGTERM,
+        inherited: Collection[int] = (),
     ) -> None:
-        """Start it, or raise an OSError; `orphaned` is sent to it when this process ends."""
+        """Start it, or raise an OSError; `orphaned` is sent to it when this process ends.
+
+        It inherits no descriptors but `inherited`.
+        """
         with log.open() as output:
             self._log, self._log_begin = log, log.size()
             self._process = subprocess.Popen(
@@ -203,6 +192,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=inherited,
             )
 
     @property

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from core.files import atomic_write, locked
-from launcher.processes import ProcessId, read_pid_file, write_pid_file
+from core.files import atomic_write, locked, write_all
+from launcher.processes import ProcessId, new_pid_file, read_pid_file
 
 STATE_FILE = "state.json"
 LAUNCHER_PID_FILE = "launcher.pid"
@@ -74,7 +74,8 @@ class RunFolder:
             pid_file = self.path / LAUNCHER_PID_FILE
             was_left = pid_file.exists()
             (self.path / STATE_FILE).unlink(missing_ok=True)  # it must not be taken for ours
-            write_pid_file(pid_file, os.getpid())
+            descriptor = stack.enter_context(new_pid_file(pid_file))
+            write_all(descriptor, str(os.getpid()).encode())
             yield was_left
 
     def launcher(self) -> ProcessId | None:

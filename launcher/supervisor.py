@@ -13,11 +13,12 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from config import Settings
+from core.files import write_all
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
 from launcher.display import Display
 from launcher.plan import Kind, ProgramPlan
-from launcher.processes import Child, LogFile, until, write_pid_file
+from launcher.processes import Child, LogFile, new_pid_file, until
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
@@ -151,10 +152,15 @@ class Program:
         self.health, self.ready_since_s = Health(), None
         self.child = None
         plan = self.plan
-        self.child = Child(
-            plan.command, environment=plan.environment, log=plan.log, orphaned=plan.orphaned
-        )
-        write_pid_file(plan.pid_file, self.child.pid)
+        with new_pid_file(plan.pid_file) as descriptor:
+            self.child = Child(
+                plan.command,
+                environment=plan.environment,
+                log=plan.log,
+                orphaned=plan.orphaned,
+                inherited=[descriptor],
+            )
+            write_all(descriptor, str(self.child.pid).encode())
 
     def update(self, health: Health, now_s: float) -> bool:
         """Store the result of a health check; return whether the program's state changed."""
@@ -197,12 +203,12 @@ class Supervisor:
     def programs(self) -> list[Program]:
         return [program for group in self._groups for program in group]
 
-    async def start(self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None) -> None:
-        """Start programs together and wait until they are ready; `tls` as for `launch`.
+    async def start(self, plans: Sequence[ProgramPlan]) -> None:
+        """Start programs together and wait until they are ready.
 
         StartError if one exited, does not respond, or is a worker whose model did not load.
         """
-        group = self.launch(plans, tls)
+        group = self.launch(plans)
         has_models = any(plan.kind is Kind.WORKER for plan in plans)
         limit_s = self._service.start_timeout_s if has_models else self._pace.ready_limit_s
         late = await self._await_ready(group, limit_s)
@@ -214,20 +220,17 @@ class Supervisor:
             raise StartError(f"{name} was not ready after {limit_s:g} s: {stage}")
         self._display.error(f"{name} answers but is still {stage}.")
 
-    def launch(
-        self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None
-    ) -> list[Program]:
+    def launch(self, plans: Sequence[ProgramPlan]) -> list[Program]:
         """Start programs without waiting for them; a StartError if one cannot be started.
 
-        They are also stopped together. `tls` verifies gateways; None for plain HTTP.
+        They are also stopped together.
         """
         group: list[Program] = []
         self._groups.append(group)
         for plan in plans:
-            is_internal = plan.kind.has_internal_tls
-            program = Program(
-                plan, Restarts(self._pace), tls=self._internal_tls if is_internal else tls
-            )
+            tls = plan.tls.context() if plan.tls else None
+            tls = self._internal_tls if plan.kind.has_internal_tls else tls
+            program = Program(plan, Restarts(self._pace), tls=tls)
             group.append(program)
             try:
                 program.start()

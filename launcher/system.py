@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
+from itertools import chain
 
 from config import Settings, SettingsError
 from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.machine import PortError, check_port, find_gpus, gateway_tls
+from launcher.machine import Gpu, PortError, check_port, find_gpus, gateway_tls
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
@@ -65,16 +67,17 @@ class System:
     async def _start_and_watch(self) -> None:
         gpus = await asyncio.to_thread(find_gpus, os.environ)
         await self._clean_up()
-        for host, port in self._planner.addresses(gpus):
-            check_port(host, port)
-        workers = self._planner.workers(gpus)
+        groups = self._planner.groups(gpus)
+        for plan in chain.from_iterable(reversed(groups)):  # the gateway's is named first
+            check_port(plan.host, plan.port)
+        workers = groups[0]
         await self._prepare_default()
         for plan in workers:
             self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
         if len(workers) > len(gpus) > 0:
             self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
         await self._supervisor.start(workers)
-        await self._start_gateways(len(workers))
+        await self._start_gateways(gpus)
         self._supervisor.set_phase(Phase.READY)
         self._is_up = True
         async with asyncio.TaskGroup() as group:
@@ -109,7 +112,7 @@ class System:
                 "yellow",
             )
 
-    async def _start_gateways(self, worker_count: int) -> None:
+    async def _start_gateways(self, gpus: Sequence[Gpu]) -> None:
         tls = await asyncio.to_thread(gateway_tls, self._service)
         certificate = tls.made if tls else None
         if certificate and certificate.is_new:
@@ -120,14 +123,8 @@ class System:
         hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
         scheme = "https" if tls else "http"
         self._supervisor.urls = [f"{scheme}://{local_address(name, port)}" for name in hosts]
-        if self._service.doors > 1:
-            await self._supervisor.start([self._planner.desk(worker_count)])
-            gateways = self._planner.doors(tls)
-        else:
-            gateways = [self._planner.gateway(worker_count, tls)]
-        if webrtc := self._planner.webrtc(gateways[0], tls):
-            await self._supervisor.start([webrtc])
-        await self._supervisor.start(gateways, tls.context() if tls else None)
+        for group in self._planner.groups(gpus, tls)[1:]:
+            await self._supervisor.start(group)
         self._announce(certificate)
 
     def _announce(self, certificate: Certificate | None) -> None:

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -59,6 +61,11 @@ class Stage:
     @property
     def junit(self) -> Path:
         return REPORTS / f"{self.slug}.xml"
+
+    @property
+    def log(self) -> Path:
+        """File of its output if other stages run concurrently."""
+        return REPORTS / f"{self.slug}.log"
 
 
 def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stage:
@@ -142,90 +149,70 @@ def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
 
 
 @dataclass(frozen=True)
-class Running:
-    stage: Stage
-    process: subprocess.Popen[bytes]
-    started_s: float
-    log: Path | None
-    """File of its output; None: the terminal."""
-
-
-def start(stage: Stage, *, is_alone: bool) -> Running:
-    """Start a stage; its output goes to the terminal only if no other stage runs."""
-    log = None if is_alone else REPORTS / f"{stage.slug}.log"
-    command = ("nice", "-n", str(stage.niceness), *stage.command)
-    if log is None:
-        print(f"\n== {stage.name}", flush=True)
-        process = subprocess.Popen(command, cwd=ROOT)
-    else:
-        print(f"-- {stage.name}: started, output in {os.path.relpath(log, ROOT)}", flush=True)
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-    return Running(stage, process, time.monotonic(), log)
-
-
-def wait(running: dict[int, Running]) -> Outcome:
-    """Wait until one of the stages has ended.
-
-    Budgets are in CPU time, including child processes, because wall time depends on the load of the
-    machine, and more for a stage that computes than for one that waits.
-    """
-    pid, status, usage = os.wait4(-1, 0)
-    ended = running.pop(pid)
-    ended.process.returncode = os.waitstatus_to_exitcode(status)
-    stage, code = ended.stage, ended.process.returncode
-    has_passed = code == 0 or (
-        stage.is_pytest and code == NOTHING_CHOSEN and bool(os.environ.get("PYTEST_ARGS"))
-    )
-    outcome = Outcome(
-        name=stage.name,
-        share=stage.share,
-        has_passed=has_passed,
-        wall_s=time.monotonic() - ended.started_s,
-        cpu_s=usage.ru_utime + usage.ru_stime,
-    )
-    output = ended.log.read_text(encoding="utf8", errors="replace") if ended.log else ""
-    if not stage.junit.exists():
-        write_junit(stage.junit, outcome, output)
-    write_slowest(stage.junit)
-    if ended.log:
-        print(f"\n== {stage.name}")
-        print(output.rstrip() if not has_passed else last_lines(output))
-    print(f"   {outcome.sentence}", flush=True)
-    return outcome
-
-
-def run_group(stages: Sequence[Stage]) -> list[Outcome]:
-    """Run stages concurrently: one more than cores, because most of them wait."""
-    at_once = 1 + CORES
-    waiting = list(stages)
-    running: dict[int, Running] = {}
-    outcomes = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                begun = start(waiting.pop(0), is_alone=len(stages) == 1)
-                running[begun.process.pid] = begun
-            outcomes.append(wait(running))
-    finally:
-        for left in running.values():
-            left.process.terminate()
-            left.process.wait()
-    return outcomes
-
-
-@dataclass(frozen=True)
 class Outcome:
-    name: str
-    share: float | None
-    has_passed: bool
+    stage: Stage
+    code: int  # exit status
     wall_s: float
     cpu_s: float
 
     @property
+    def has_passed(self) -> bool:
+        is_empty = self.stage.is_pytest and self.code == NOTHING_CHOSEN
+        return self.code == 0 or (is_empty and bool(os.environ.get("PYTEST_ARGS")))
+
+    @property
     def sentence(self) -> str:
         verdict = "passed in" if self.has_passed else "FAILED after"
-        return f"{self.name}: {verdict} {self.wall_s:.0f} s"
+        return f"{self.stage.name}: {verdict} {self.wall_s:.0f} s"
+
+
+def run(stage: Stage, begun: list[subprocess.Popen[bytes]], *, is_alone: bool) -> Outcome:
+    """Run a stage, added to `begun`; its output goes to the terminal only if no other stage runs.
+
+    Budgets are in CPU time, including child processes, because wall time depends on the load of the
+    machine, and more for a stage that computes than for one that waits.
+    """
+    started_s = time.monotonic()
+    where = f"-- {stage.name}: started, output in {os.path.relpath(stage.log, ROOT)}"
+    print(f"\n== {stage.name}" if is_alone else where, flush=True)
+    command = ("nice", "-n", str(stage.niceness), *stage.command)
+    with nullcontext() if is_alone else stage.log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    begun.append(process)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Outcome(stage, process.returncode, time.monotonic() - started_s, cpu_s)
+
+
+def report(outcome: Outcome) -> None:
+    """Write the reports of a stage, and print how it ended."""
+    stage, has_log = outcome.stage, outcome.stage.log.exists()
+    output = stage.log.read_text(encoding="utf8", errors="replace") if has_log else ""
+    if not stage.junit.exists():
+        write_junit(stage.junit, outcome, output)
+    write_slowest(stage.junit)
+    if has_log:
+        print(f"\n== {stage.name}")
+        print(last_lines(output) if outcome.has_passed else output.rstrip())
+    print(f"   {outcome.sentence}", flush=True)
+
+
+def run_group(stages: Sequence[Stage]) -> list[Outcome]:
+    """Run stages concurrently: one more than cores, because most of them wait."""
+    outcomes = []
+    begun: list[subprocess.Popen[bytes]] = []
+    with ThreadPoolExecutor(1 + CORES) as pool:
+        runs = [pool.submit(run, stage, begun, is_alone=len(stages) == 1) for stage in stages]
+        try:
+            for ended in as_completed(runs):
+                outcomes.append(ended.result())
+                report(outcomes[-1])
+        finally:  # after Ctrl-C some still run or wait
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in begun:
+                process.terminate()
+    return outcomes
 
 
 def last_lines(text: str) -> str:
@@ -234,9 +221,10 @@ def last_lines(text: str) -> str:
 
 def write_junit(path: Path, outcome: Outcome, output: str) -> None:
     """Write a JUnit file with one case, for commands that write none."""
-    suite = ElementTree.Element("testsuite", name=outcome.name, tests="1")
+    name = outcome.stage.name
+    suite = ElementTree.Element("testsuite", name=name, tests="1")
     case = ElementTree.SubElement(
-        suite, "testcase", classname=outcome.name, name=outcome.name, time=f"{outcome.wall_s:.3f}"
+        suite, "testcase", classname=name, name=name, time=f"{outcome.wall_s:.3f}"
     )
     suite.set("failures", "0" if outcome.has_passed else "1")
     if not outcome.has_passed:
@@ -255,11 +243,11 @@ def write_slowest(junit: Path) -> None:
     junit.with_suffix(".slowest.txt").write_text("".join(lines), encoding="utf8")
 
 
-def shares(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
-    """Return the stages that have a budget, with their shares of the total CPU time."""
-    judged = [outcome for outcome in outcomes if outcome.share is not None]
-    whole_s = sum(outcome.cpu_s for outcome in judged)
-    return [(outcome, outcome.cpu_s / whole_s if whole_s else 0.0) for outcome in judged]
+def shares(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the shares of the CPU time that the stages with a budget have of their total."""
+    judged = {each.stage.name: each.cpu_s for each in outcomes if each.stage.share is not None}
+    whole_s = sum(judged.values())
+    return {name: cpu_s / whole_s if whole_s else 0.0 for name, cpu_s in judged.items()}
 
 
 def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
@@ -268,30 +256,28 @@ def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
     A stage with budget `s` is compared with the time of all others, which have `1 - s`: relative
     to the total, a stage with half of it could never exceed twice its share.
     """
-    found = []
-    for outcome, share in shares(outcomes):
-        if outcome.share is None:
+    found, taken = [], shares(outcomes)
+    for stage in (outcome.stage for outcome in outcomes):
+        if stage.share is None:
             continue
-        others_s = sum(each.cpu_s for each, _ in shares(outcomes)) - outcome.cpu_s
-        expected_s = others_s * outcome.share / (1 - outcome.share)
-        if outcome.cpu_s > GROWTH_LIMIT * expected_s:
+        share = taken[stage.name]
+        if share > GROWTH_LIMIT * (1 - share) * stage.share / (1 - stage.share):
             found.append(
-                f"{outcome.name} took {share:.0%} of the CPU time; its budget is "
-                f"{outcome.share:.0%} (scripts/run_stages.py). Speed it up, or raise the budget."
+                f"{stage.name} took {share:.0%} of the CPU time; its budget is "
+                f"{stage.share:.0%} (scripts/run_stages.py). Speed it up, or raise the budget."
             )
     return found
 
 
 def table(outcomes: Sequence[Outcome], wall_s: float) -> str:
     """Return a table of wall time, CPU time and share; stages may have run in parallel."""
-    taken = {outcome.name: share for outcome, share in shares(outcomes)}
+    taken = shares(outcomes)
     lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
     for outcome in outcomes:
-        share = f"{taken[outcome.name]:.0%}" if outcome.name in taken else "–"
-        budget = f"{outcome.share:.0%}" if outcome.share is not None else "–"
-        lines.append(
-            f"{outcome.name:24}{outcome.wall_s:8.0f}{outcome.cpu_s:8.0f}{share:>8}{budget:>8}"
-        )
+        name, wanted = outcome.stage.name, outcome.stage.share
+        share = f"{taken[name]:.0%}" if name in taken else "–"
+        budget = f"{wanted:.0%}" if wanted is not None else "–"
+        lines.append(f"{name:24}{outcome.wall_s:8.0f}{outcome.cpu_s:8.0f}{share:>8}{budget:>8}")
     lines.append(f"{'all':24}{wall_s:8.0f}{sum(outcome.cpu_s for outcome in outcomes):8.0f}")
     return "\n".join(lines)
 
@@ -312,7 +298,7 @@ def main() -> int:
     print("\n" + table(outcomes, time.monotonic() - begun_s))
     if given.left_out:
         print(f"\nSkipped, because programs are missing: {', '.join(given.left_out)}")
-    failed = [outcome.name for outcome in outcomes if not outcome.has_passed]
+    failed = [outcome.stage.name for outcome in outcomes if not outcome.has_passed]
     if failed:
         print(f"\nFailed: {', '.join(failed)}")
     is_whole = not (given.all or given.left_out or os.environ.get("PYTEST_ARGS"))

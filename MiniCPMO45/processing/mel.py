@@ -121,7 +121,10 @@ def as_samples(audio: np.ndarray | Tensor) -> Tensor:
 
 @dataclass
 class MelState:
-    """State of one stream. Mel frames are numbered from the start of the stream."""
+    """State of one stream, or of several of the same age, whose tensors have one more dimension.
+
+    Mel frames are numbered from the start of the stream.
+    """
 
     samples: Tensor = field(default_factory=lambda: torch.zeros(0))  # buffered audio [n]
     base_frames: int = 0  # first mel frame of the buffer
@@ -135,12 +138,12 @@ class MelState:
     @property
     def full_frames(self) -> int:
         """Frames of the buffer, including one whose window extends past the end."""
-        return len(self.samples) // HOP_SAMPLES
+        return self.samples.shape[-1] // HOP_SAMPLES
 
     @property
     def stable_frames(self) -> int:
         """Frames of the buffer that further audio will not change."""
-        inside = (len(self.samples) - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
+        inside = (self.samples.shape[-1] - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
         return max(0, min(self.full_frames, inside))
 
 
@@ -154,10 +157,16 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.
     """
-    state.samples = torch.cat((state.samples, as_samples(samples).cpu()))
+    return advance(state, as_samples(samples).cpu(), is_last=is_last)
+
+
+def advance(state: MelState, samples: Tensor, *, is_last: bool = False) -> Tensor:
+    """Do as `push` with float32 audio [..., n] on the state's device: [..., 80, frames]."""
+    state.samples = torch.cat((state.samples, samples), dim=-1)
     _drop_old_audio(state)
-    nothing = state.frames[:, :0]
-    if len(state.samples) <= HALF_WINDOW_SAMPLES:  # too short for reflection padding
+    nothing = state.frames[..., :0]
+    n_samples = state.samples.shape[-1]
+    if n_samples <= HALF_WINDOW_SAMPLES:  # too short for reflection padding
         return nothing
     unstable = _add_frames(state)
     unit_frames = UNIT_SAMPLES // HOP_SAMPLES
@@ -165,56 +174,58 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
     stop = state.core_end + unit_frames + CONTEXT_FRAMES
     if state.base_frames + state.stable_frames < stop and not is_last:
         return nothing
-    known = torch.cat([state.frames, unstable], dim=1)
-    lowest = FIXED_FLOOR_LOG10  # while the buffer is too short for an estimate of the loudness
-    if len(state.samples) >= DYNAMIC_FLOOR_FROM_SAMPLES:
-        loudest = torch.cat([state.loudest, unstable.amax(0)]).max()
-        lowest = float(loudest) - DYNAMIC_RANGE_LOG10
+    known = torch.cat([state.frames, unstable], dim=-1)
+    lowest: float | Tensor = FIXED_FLOOR_LOG10  # while the buffer is too short for an estimate
+    if n_samples >= DYNAMIC_FLOOR_FROM_SAMPLES:
+        loudest = torch.cat([state.loudest, unstable.amax(-2)], dim=-1).amax(-1)
+        lowest = loudest[..., None, None] - DYNAMIC_RANGE_LOG10
     first, last = (max(0, frame - state.frames_start) for frame in (start, stop))
-    mel = _normalise(known[:, first:last], lowest)
+    mel = _normalise(known[..., first:last], lowest)
     state.core_end += unit_frames
     n_old = max(0, state.core_end - CONTEXT_FRAMES - state.frames_start)
-    n_old = min(n_old, state.frames.shape[1])
-    state.frames = state.frames[:, n_old:].clone()
+    n_old = min(n_old, state.frames.shape[-1])
+    state.frames = state.frames[..., n_old:].clone()
     state.frames_start += n_old
     return mel
 
 
 def _drop_old_audio(state: MelState) -> None:
-    length = len(state.samples)
+    length = state.samples.shape[-1]
     if length < DROP_FROM_SAMPLES:
         return
     n_frames = min(DROP_SAMPLES, length - KEEP_AT_LEAST_SAMPLES) // HOP_SAMPLES
-    state.samples = state.samples[n_frames * HOP_SAMPLES :].clone()
+    state.samples = state.samples[..., n_frames * HOP_SAMPLES :].clone()
     state.base_frames += n_frames
     if state.frames_start < state.base_frames + REFLECTED_FRAMES:  # frames were dropped unreturned
         state.frames_start = state.base_frames
-        state.frames = state.frames[:, :0]
-        state.loudest = state.loudest[:0]
+        state.frames = state.frames[..., :0]
+        state.loudest = state.loudest[..., :0]
         return
     # The reflection padding now starts elsewhere, which changes the first windows.
     first = _buffer_frames(state.samples, 0, REFLECTED_FRAMES)
-    state.loudest = torch.cat([first.amax(0), state.loudest[n_frames + REFLECTED_FRAMES :]])
+    kept = state.loudest[..., n_frames + REFLECTED_FRAMES :]
+    state.loudest = torch.cat([first.amax(-2), kept], dim=-1)
 
 
 def _add_frames(state: MelState) -> Tensor:
-    """Compute new frames, keep the stable ones and return the others [80, 0 or 1]."""
-    first = state.frames_start + state.frames.shape[1] - state.base_frames
+    """Compute new frames, keep the stable ones and return the others [..., 80, 0 or 1]."""
+    first = state.frames_start + state.frames.shape[-1] - state.base_frames
     if first >= state.full_frames:
-        return state.frames[:, :0]
+        return state.frames[..., :0]
     new = _buffer_frames(state.samples, first, state.full_frames)
-    n_stable = state.stable_frames - first
-    state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
-    state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
-    return new[:, n_stable:]
+    stable, unstable = new.tensor_split([state.stable_frames - first], dim=-1)
+    state.frames = torch.cat([state.frames, stable], dim=-1)
+    state.loudest = torch.cat([state.loudest, stable.amax(-2)], dim=-1)
+    return unstable
 
 
 def _buffer_frames(samples: Tensor, first: int, stop: int) -> Tensor:
-    """Compute frames [first, stop) of a reflection-padded buffer: [80, stop - first]."""
+    """Compute frames [first, stop) of a reflection-padded buffer: [..., 80, stop - first]."""
     begin = first * HOP_SAMPLES - HALF_WINDOW_SAMPLES
     end = (stop - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
-    padding = (max(0, -begin), max(0, end - len(samples)))
-    part = samples[max(0, begin) : end + 1]  # reflection needs one sample more than half a window
+    padding = (max(0, -begin), max(0, end - samples.shape[-1]))
+    # Reflection needs one sample more than half a window.
+    part = samples[..., max(0, begin) : end + 1]
     if any(padding):
         part = F.pad(part[None], padding, mode="reflect")[0]
     return log10_mel(part, stop - first)
@@ -238,6 +249,6 @@ def _window_and_filters(device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.hann_window(N_FFT, periodic=True, device="cpu").to(device), filters.to(device)
 
 
-def _normalise(frames: Tensor, lowest: float) -> Tensor:
-    """Clip log10 mel power [80, T] from below and scale it to the encoder's range, about ±1.5."""
+def _normalise(frames: Tensor, lowest: float | Tensor) -> Tensor:
+    """Clip log10 mel power [..., 80, T] from below and scale it to the range of about ±1.5."""
     return (frames.clamp(min=lowest) + SHIFT) / SCALE

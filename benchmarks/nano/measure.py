@@ -18,9 +18,9 @@ from benchmarks.nano.socket_conversation import converse, judged, script
 from benchmarks.nano.speaking import is_quick, questions_with_held_out_replies, say, sounds, speaks
 from benchmarks.nano.utterances import Utterance, held_out_questions, natural, people, synthetic
 from benchmarks.nano.yielding import long_questions, stop_questions, yields
+from core.packages import AssetsError
 from core.processors.unified import UnifiedProcessor
 from training.nano.domain.kinds import Question
-from training.nano.inputs import InputError
 
 PACKAGES = "downloads"  # as in `training.nano.inputs`
 
@@ -77,7 +77,7 @@ class Measurement:
             if any(gate.area in areas for gate in concerned):
                 try:
                     yield from measure()
-                except InputError as error:
+                except AssetsError as error:
                     for gate in concerned:
                         yield Figure(gate, None, note=f"NOT MEASURED: {error}")
 
@@ -85,7 +85,7 @@ class Measurement:
         """Speak with synthetic voices or, if these are unavailable, with natural ones."""
         try:
             return synthetic(asked, seed)
-        except InputError:
+        except AssetsError:
             return natural(asked, seed, self.folder)
 
     def _hearing(self) -> Iterator[Figure]:
@@ -100,7 +100,7 @@ class Measurement:
         for gate, utterances in kinds:
             try:
                 spoken = utterances()
-            except InputError as error:
+            except AssetsError as error:
                 yield Figure(gate, None, note=f"NOT MEASURED: {error}")
                 continue
             found = ask(self.stage, spoken, seed)
@@ -133,7 +133,7 @@ class Measurement:
         asked = script()
         try:
             spoken = natural(asked, self.seed, self.folder)
-        except InputError:
+        except AssetsError:
             spoken = synthetic(asked, self.seed)
         said = converse(self.checkpoint, spoken)
         figure = replace(judged(asked, said, self.judge), judge=WhisperJudge.NAME)

@@ -34,7 +34,7 @@ QUESTIONS = {
 
 
 def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.Image]]:
-    """Yield pictures with digits in held-out fonts, cached in `folder`; InputError without any."""
+    """Yield pictures with digits in held-out fonts, cached in `folder`; AssetsError without any."""
     stencils = folder / "stencils.npz"
     if not stencils.is_file():
         write_stencils(stencils, FONTS)

@@ -12,11 +12,12 @@ from random import Random
 import av
 import numpy as np
 
+from core.packages import AssetsError
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import intents, questions
 from training.nano.domain.kinds import Question
 from training.nano.domain.spoken_numbers import cardinal
-from training.nano.inputs import InputError, fetch
+from training.nano.inputs import fetch
 from training.nano.user_voices.engines import (
     SAMPLE_RATE_HZ,
     Engine,
@@ -68,20 +69,20 @@ def held_out_questions(count: int, seed: int) -> list[Question]:
 
 
 def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
-    """Speak with held-out voices of installed speech synthesizers; InputError if there is none."""
+    """Speak with held-out voices of installed speech synthesizers; AssetsError if there is none."""
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
         engines["espeak"] = espeak
     if shutil.which("flite"):
         engines["flite"] = flite
     if not engines:
-        raise InputError("no speech synthesizer is installed: apt-get install espeak-ng flite")
+        raise AssetsError("no speech synthesizer is installed: apt-get install espeak-ng flite")
     cast = [(name, voice) for name in engines for voice in HELD_OUT[name]]
     return _spoken(asked, engines, cast, seed)
 
 
 def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utterance]:
-    """Speak with the held-out natural voices, cached in `folder`, or raise an InputError."""
+    """Speak with the held-out natural voices, cached in `folder`, or raise an AssetsError."""
     if not (folder / "encoder.pt").is_file():
         fetch(folder)
     styles, kept = styles_of(folder / "styles"), folder / "spoken"
@@ -91,7 +92,7 @@ def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utteranc
 
 
 def people(count: int, seed: int, folder: Path) -> list[Utterance]:
-    """Return a person's recordings: prompts, sums of words and others; or raise an InputError."""
+    """Return a person's recordings: prompts, sums of words and others; or raise an AssetsError."""
     prompts = Prompts.fetch(folder)
     random = Random(seed)
     asked = [
@@ -164,7 +165,7 @@ class Prompts:
 
 
 def debian_package(name: str, folder: Path) -> Path:
-    """Return the package, unpacked in `folder`, never installed; or raise an InputError."""
+    """Return the package, unpacked in `folder`, never installed; or raise an AssetsError."""
     unpacked = folder / name
     if not unpacked.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +174,7 @@ def debian_package(name: str, folder: Path) -> Path:
             [package] = folder.glob(f"{name}_*.deb")
             _run(["dpkg-deb", "-x", package.name, name], folder)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise InputError(f"Debian's {name} cannot be fetched: {error}") from error
+            raise AssetsError(f"Debian's {name} cannot be fetched: {error}") from error
     return unpacked
 
 

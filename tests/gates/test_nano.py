@@ -25,8 +25,7 @@ from benchmarks.nano.judges import (
 from benchmarks.nano.measure import PACKAGES, Measurement
 from config import PROJECT_ROOT
 from core.nano_assets import assemble
-from core.packages import AssetsError
-from training.nano.inputs import fetch_package
+from core.packages import AssetsError, fetch_wheel
 
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
 GROUPS = (
@@ -73,7 +72,7 @@ def test_what_windows_share_changes_no_score() -> None:
     """DNSMOS runs over each window alone here, as it was published."""
     folder = CACHE / PACKAGES
     dnsmos = Dnsmos(folder)
-    with zipfile.ZipFile(fetch_package(SPEECHMOS, folder)) as archive:
+    with zipfile.ZipFile(fetch_wheel(SPEECHMOS, folder)) as archive:
         published = onnxruntime.InferenceSession(archive.read(DNSMOS_FILE))
     noise = 0.1 * np.random.default_rng(0).standard_normal(DNSMOS_SAMPLES + 2 * SAMPLE_RATE_HZ)
     sound = noise.astype(np.float32)

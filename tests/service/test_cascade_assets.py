@@ -315,6 +315,8 @@ def test_pip_leaves_the_package_and_nothing_else(
     folder.mkdir()
     assert fetch_wheel(wheel, folder, lambda size: None).parent == folder
     assert [path.name for path in folder.iterdir()] == ["p1-1.0-py3-none-any.whl"]
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    assert fetch_wheel(wheel, folder).parent == folder  # it is there, and pip would find none
 
 
 def test_the_command_says_in_one_line_why_it_failed(tmp_path: Path) -> None:

@@ -334,8 +334,8 @@ def test_stop_ends_what_a_killed_launcher_left(launched: Launched) -> None:
     process = launched.start()
     process.kill()
     process.wait()
-    launched.data.joinpath("run", "worker_9.pid").write_text(f"{os.getpid()} 1\n", encoding="ascii")
-    # Ours, but for the time it started: a number that was given away again is nobody's leftover.
+    # A number that was given away again, to us, is nobody's leftover.
+    launched.data.joinpath("run", "worker_9.pid").write_text(str(os.getpid()), encoding="ascii")
     assert launched.finish("--stop") == 0
     launched.assert_nothing_left()
 

@@ -23,11 +23,11 @@ def test_streams_equal_serving(nano: Nano) -> None:
     encoder = nano.fresh_model().apm.eval()
     embedder = AudioEmbedder(encoder, nn.Identity(), pool_step=1)
     torch.manual_seed(3)
-    audio = 0.05 * torch.randn(1, stream_samples(UNITS))
-    audio[:, 190_000:200_000] *= 20
-    audio[:, -40_000:] *= 0.01
+    audio = 0.05 * torch.randn(2, stream_samples(UNITS))
+    audio[1, 190_000:200_000] *= 20
+    audio[1, -40_000:] *= 0.01
     with torch.inference_mode():
-        batched = stream_frames(encoder, stream_mels(audio, UNITS))[0]
+        batched = stream_frames(encoder, stream_mels(audio, UNITS))[1]
         state, cache, served = (
             MelState(),
             new_audio_cache(nano.fresh_model().config.audio_config),
@@ -35,7 +35,7 @@ def test_streams_equal_serving(nano: Nano) -> None:
         )
         for unit in range(UNITS):
             first = stream_samples(unit) if unit else 0
-            mel = push(state, audio[0, first : stream_samples(unit + 1)])
+            mel = push(state, audio[1, first : stream_samples(unit + 1)])
             item = EncodeStream(mel, cache, is_first=unit == 0)
             served += embedder.embed_streams([item])
     torch.testing.assert_close(batched, torch.cat(served), atol=1e-3, rtol=1e-3)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from training.nano.inputs import InputError
+from core.packages import AssetsError
 from training.nano.user_voices.engines import STYLE_WIDTH, Hibari, Kokoro
 from training.nano.user_voices.make import HELD_OUT, SHARES, Order, draw_voice, folders, record
 
@@ -56,14 +56,14 @@ def test_engine_that_cannot_speak_is_refused_before_recording(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     order = Order(0.0, 1, 0, engines, held_out=held_out)
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(AssetsError, match=named):
         record(tmp_path / "bank", order)
     assert not (tmp_path / "bank").exists()
 
 
 def test_bank_without_recordings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "00").mkdir()
-    with pytest.raises(InputError, match="holds no recordings"):
+    with pytest.raises(AssetsError, match="holds no recordings"):
         folders([tmp_path])
 
 

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from core.packages import AssetsError
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.pictures import to_patches as patches_of
@@ -21,7 +22,6 @@ from training.nano.domain.camera import DIGIT, MOST_THINGS, shown_words
 from training.nano.domain.kinds import Scene
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
-from training.nano.inputs import InputError
 from training.nano.optimizing import Optimizer, fast
 from training.nano.vision.encoder import SERVED_RESOLUTION, VisionEncoder, served_size
 from training.nano.vision.pictures import RANGES, Painter, draw_colours, through_jpeg, to_patches
@@ -101,7 +101,7 @@ def test_initial_patch_embeddings_are_uncorrelated(painted: tuple[Labels, Tensor
 
 
 def test_stencils_without_fonts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="fonts-liberation"):
+    with pytest.raises(AssetsError, match="fonts-liberation"):
         write_stencils(tmp_path / "stencils.npz", tmp_path)
     assert not (tmp_path / "stencils.npz").exists()
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from core.packages import AssetsError
 from training.nano.domain.catalogue import reply_texts, words_of
-from training.nano.inputs import InputError
 from training.nano.voice.stages import (
     CHANGED_REPLIES,
-    CHITCHAT,
     HELD_OUT_IN,
     WORD_LISTS,
     choose_texts,
@@ -94,6 +93,6 @@ def test_a_small_share_of_the_texts_is_held_out() -> None:
 
 
 def test_package_with_another_digest_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / CHITCHAT.file).write_bytes(b"another one")
-    with pytest.raises(InputError):
+    (tmp_path / "chitchat_dataset-0.9.0-py3-none-any.whl").write_bytes(b"another one")
+    with pytest.raises(AssetsError):
         fetch_texts(tmp_path, tmp_path / "texts.json")

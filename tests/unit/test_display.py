@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
@@ -12,8 +11,7 @@ from rich.console import Console
 
 from launcher import control
 from launcher.display import Display, ForgivingStream
-from launcher.processes import write_pid_file
-from launcher.run_folder import LAUNCHER_PID_FILE, Phase, RunFolder, SystemRecord
+from launcher.run_folder import Phase, RunFolder, SystemRecord
 
 
 def on_terminal() -> tuple[Display, io.StringIO]:
@@ -103,8 +101,8 @@ def test_the_status_shows_an_ipv6_address(tmp_path: Path) -> None:
     screen = io.StringIO()
     display = Display(Console(file=screen, highlight=False))
     folder, url = RunFolder(tmp_path), "https://[fd00::1]:8006"
-    write_pid_file(tmp_path / LAUNCHER_PID_FILE, os.getpid())
     started = datetime(2026, 1, 1, tzinfo=UTC)
-    folder.write(SystemRecord(phase=Phase.READY, started=started, urls=[url], programs=[]))
-    assert control.show_status(folder, display) == 0
+    with folder.held():
+        folder.write(SystemRecord(phase=Phase.READY, started=started, urls=[url], programs=[]))
+        assert control.show_status(folder, display) == 0
     assert url in screen.getvalue()

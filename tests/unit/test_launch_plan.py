@@ -159,31 +159,30 @@ def test_without_tls() -> None:
 def test_doors_take_the_ports_of_the_gateway_and_know_the_desk() -> None:
     service = {"doors": 2, "gateway_port": 9000}
     made = planner({"service": service, "security": {"worker_tls": True}})
-    desk = made.desk(1)
+    _, (desk,), doors = made.groups([], TLS)
     assert flag(desk, "--role") == "desk" and flag(desk, "--workers") == "127.0.0.1:22400"
     assert desk.url == "https://127.0.0.1:9002" and "--ssl-certfile" not in desk.command
-    doors = made.doors(TLS)
-    assert [(door.name, door.url) for door in doors] == [
-        ("door_0", "https://127.0.0.1:9000"),
-        ("door_1", "https://127.0.0.1:9001"),
+    assert [(door.name, door.host, door.url) for door in doors] == [
+        ("door_0", "0.0.0.0", "https://127.0.0.1:9000"),
+        ("door_1", "0.0.0.0", "https://127.0.0.1:9001"),
     ]
     assert {flag(door, "--role") for door in doors} == {"door"}
     assert {flag(door, "--desk") for door in doors} == {"127.0.0.1:9002"}
     assert {flag(door, "--ssl-certfile") for door in doors} == {"/c/cert.pem"}
     secrets = {plan.environment[SECRET_VARIABLE] for plan in (desk, *doors)}
     assert len(secrets) == 1
-    assert made.gateway_addresses == [("0.0.0.0", 9000), ("0.0.0.0", 9001), ("127.0.0.1", 9002)]
-    elsewhere = planner({"service": {"doors": 2, "desk": "0.0.0.0:8005"}})
-    assert elsewhere.desk(1).host == "0.0.0.0"
-    assert flag(elsewhere.doors(None)[0], "--desk") == "127.0.0.1:8005"
-    assert planner().gateway_addresses == [("0.0.0.0", 8006)]
+    _, (desk,), (door, _) = planner({"service": {"doors": 2, "desk": "0.0.0.0:8005"}}).groups([])
+    assert (desk.host, desk.port) == ("0.0.0.0", 8005)
+    assert flag(door, "--desk") == "127.0.0.1:8005"
 
 
-def test_every_program_has_an_address() -> None:
-    assert planner().addresses([]) == [("0.0.0.0", 8006), ("127.0.0.1", 22_400)]
+def test_every_program_has_an_address_and_starts_after_those_it_needs() -> None:
+    (worker,), (gateway,) = planner().groups([])
+    assert (worker.host, worker.port) == ("127.0.0.1", 22_400)
+    assert (gateway.host, gateway.port) == ("0.0.0.0", 8006)
     everything = planner({"service": {"doors": 2}, "webrtc": {"enabled": True}})
-    ports = [port for _, port in everything.addresses([A, B])]
-    assert ports == [8006, 8007, 8008, 22_390, 22_400, 22_401]
+    ports = [[plan.port for plan in group] for group in everything.groups([A, B])]
+    assert ports == [[22_400, 22_401], [8008], [22_390], [8006, 8007]]
 
 
 @pytest.mark.parametrize("port", [0, 65_536])
@@ -215,15 +214,15 @@ def test_workers_of_other_machines_are_listed_beside_ours_and_all_speak_tls() ->
 
 
 def test_webrtc_is_a_process_of_its_own_where_it_is_on() -> None:
-    off = planner()
-    assert off.webrtc(off.gateway(1, None), None) is None
+    assert [plan.name for group in planner().groups([]) for plan in group] == [
+        "worker_0",
+        "gateway",
+    ]
     on = planner({"webrtc": {"enabled": True, "port": 22_391}})
-    gateway = on.gateway(1, TLS)
-    plan = on.webrtc(gateway, TLS)
-    assert plan is not None
-    assert (plan.host, plan.port) == ("127.0.0.1", 22_391)
+    _, (plan,), _ = on.groups([], TLS)
+    assert (plan.name, plan.host, plan.port) == ("webrtc", "127.0.0.1", 22_391)
     assert flag(plan, "--gateway") == "wss://127.0.0.1:8006"
     assert flag(plan, "--gateway-certfile") == "/c/cert.pem"
-    assert flag(on.webrtc(on.gateway(1, None), None) or plan, "--gateway") == (
-        "ws://127.0.0.1:8006"
-    )
+    _, (plan,), _ = on.groups([])
+    assert flag(plan, "--gateway") == "ws://127.0.0.1:8006"
+    assert flag(plan, "--gateway-certfile") is None

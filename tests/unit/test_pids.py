@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.machine import PortError, check_port
-from launcher.processes import ProcessId, _start_time, read_pid_file, write_pid_file
+from launcher.processes import ProcessId, new_pid_file, read_pid_file
 from tests.service.launched import eventually
 
 WITHOUT_FIRST_THREAD = """
@@ -24,8 +24,18 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 """
 
 
-def identify(pid: int) -> ProcessId:
-    return ProcessId(pid, _start_time(pid))
+def started(path: Path, *program: str) -> subprocess.Popen[str]:
+    """Start a Python program that keeps its pid file locked, with pipes to talk to it."""
+    with new_pid_file(path) as descriptor:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[descriptor],
+        )
+        os.write(descriptor, str(process.pid).encode())
+    return process
 
 
 def _state_of(pid: int) -> str:
@@ -33,28 +43,30 @@ def _state_of(pid: int) -> str:
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "worker_0.pid"
+
+
+@pytest.fixture
+def sleeper(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(path, "input()")
     yield process
     process.kill()
     process.communicate()
 
 
-def test_a_written_process_is_read_back_while_it_lives(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
-    path = tmp_path / "run" / "worker_0.pid"
-    write_pid_file(path, sleeper.pid)
-    assert read_pid_file(path) == identify(sleeper.pid)
-    assert path.read_text().split()[0] == str(sleeper.pid)
+def test_a_process_is_read_back_while_it_lives(path: Path, sleeper: subprocess.Popen[str]) -> None:
+    process = read_pid_file(path)
+    assert process == ProcessId(sleeper.pid, path) and process.is_alive
+    assert path.read_text() == str(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
-    assert read_pid_file(path) is None
+    assert read_pid_file(path) is None and not process.is_alive
 
 
-def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
-    process = identify(sleeper.pid)
-    assert process.is_alive
+def test_a_zombie_is_not_alive(path: Path, sleeper: subprocess.Popen[str]) -> None:
+    process = read_pid_file(path)
+    assert process is not None
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert not process.is_alive
@@ -62,17 +74,13 @@ def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system call is Linux's")
-def test_a_process_lives_as_long_as_its_last_thread() -> None:
-    headless = subprocess.Popen(
-        [sys.executable, "-S", "-c", WITHOUT_FIRST_THREAD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def test_a_process_lives_as_long_as_its_last_thread(path: Path) -> None:
+    headless = started(path, WITHOUT_FIRST_THREAD)
     assert headless.stdin and headless.stdout
     with headless.stdin, headless.stdout:
         port = int(headless.stdout.readline())
-        process = identify(headless.pid)
+        process = read_pid_file(path)
+        assert process is not None
         eventually("its first thread ended", lambda: _state_of(headless.pid) == "Z")
         assert process.is_alive
         with pytest.raises(PortError):
@@ -84,18 +92,28 @@ def test_a_process_lives_as_long_as_its_last_thread() -> None:
 
 
 def test_a_number_that_was_given_away_again_is_left_alone(
-    sleeper: subprocess.Popen[bytes],
+    tmp_path: Path, path: Path, sleeper: subprocess.Popen[str]
 ) -> None:
-    stranger = ProcessId(sleeper.pid, "1")
-    assert not stranger.is_alive
-    stranger.send(signal.SIGKILL)
-    stranger.kill_group()
+    (tmp_path / "ended.pid").write_text(str(sleeper.pid))
+    for stranger in (ProcessId(sleeper.pid, tmp_path / "ended.pid"), ProcessId(1, path)):
+        assert not stranger.is_alive
+        stranger.send(signal.SIGKILL)
+        stranger.kill_group()
     assert sleeper.poll() is None
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "12 ", "-1 5", "999999999 5"])
-def test_a_file_that_means_no_process(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "x.pid"
-    path.write_text(text)
-    assert read_pid_file(path) is None
+def test_its_children_are_not_taken_for_it(path: Path) -> None:
+    parent = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); input()"
+    with started(path, parent) as process:
+        assert read_pid_file(path) == ProcessId(process.pid, path)
+        process.kill()
+        process.wait()
+        assert read_pid_file(path) is None
+
+
+def test_a_file_that_means_no_process(tmp_path: Path) -> None:
     assert read_pid_file(tmp_path / "missing.pid") is None
+    with new_pid_file(tmp_path / "x.pid"):
+        assert read_pid_file(tmp_path / "x.pid") is None  # nothing is written yet
+    (tmp_path / "x.pid").write_text("nonsense")
+    assert read_pid_file(tmp_path / "x.pid") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes import write_pid_file
+from launcher.processes import new_pid_file
 from launcher.run_folder import LAUNCHER_PID_FILE, STATE_FILE, AlreadyRunningError, RunFolder
 
 
@@ -34,10 +34,14 @@ def test_files_of_a_killed_launcher_are_noticed_and_not_taken_for_ours(tmp_path:
 
 def test_a_program_that_could_not_be_ended_stays_known(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
+    command = [sys.executable, "-S", "-c", "input()"]
+    with new_pid_file(tmp_path / "worker_0.pid") as descriptor:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
+        os.write(descriptor, str(child.pid).encode())
+    (tmp_path / "worker_1.pid").write_text("1")  # of one that has ended
+    with child:
         with folder.held():
-            write_pid_file(tmp_path / "worker_0.pid", child.pid)
-            write_pid_file(tmp_path / "worker_1.pid", 999_999_999)
+            pass
         assert list(folder.leftovers()) == ["worker_0"]
         assert not (tmp_path / "worker_1.pid").exists()
         child.kill()

@@ -13,7 +13,7 @@ from scripts.run_stages import Outcome, Stage
 
 
 def outcome(name: str, cpu_s: float, share: float | None) -> Outcome:
-    return Outcome(name, share, has_passed=True, wall_s=cpu_s, cpu_s=cpu_s)
+    return Outcome(Stage(name, (), share), code=0, wall_s=cpu_s, cpu_s=cpu_s)
 
 
 def test_a_stage_beyond_twice_its_share_is_named() -> None:
@@ -50,7 +50,7 @@ def test_stages_beside_each_other_each_leave_a_report(
     monkeypatch.setattr(run_stages, "REPORTS", tmp_path)
     good = Stage("good one", (sys.executable, "-c", "print('all is well')"), share=0.5)
     bad = Stage("bad one", (sys.executable, "-c", "print('\\x1b[1mit broke'); exit(3)"), share=0.5)
-    outcomes = {each.name: each for each in run_stages.run_group([good, bad])}
+    outcomes = {each.stage.name: each for each in run_stages.run_group([good, bad])}
     assert outcomes["good one"].has_passed and not outcomes["bad one"].has_passed
     assert outcomes["bad one"].cpu_s > 0
     [failure] = ElementTree.parse(tmp_path / "bad_one.xml").iter("failure")

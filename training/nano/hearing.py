@@ -1,12 +1,13 @@
 """Log-mels and encoder outputs of whole conversations, in batches on one device.
 
-Equal to `mel.push` and `AudioEmbedder.embed_streams` unit by unit (tested), without a Python step
-per unit.
+Equal to `mel.push` and `AudioEmbedder.embed_streams` unit by unit (tested); the encoder takes all
+units at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -17,7 +18,6 @@ from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.processing import mel
 
-UNIT_FRAMES = mel.UNIT_SAMPLES // mel.HOP_SAMPLES
 UNITS_BEFORE_RESET = 29  # a 30th unit with its context would reach the last position
 ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // mel.POOL_STEP
 
@@ -29,20 +29,10 @@ def stream_samples(n_units: int) -> int:
 
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
     """Return the log-mels of streams, one [B, 80, frames] per unit: 102 frames, then 104 each."""
-    logs = mel.log10_mel(F.pad(audio[:, None], (mel.HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
-    loudest = logs.amax(1)  # [B, T]
-    mels, base = [], 0
-    for unit in range(n_units):
-        end = stream_samples(unit + 1)
-        if end - base >= mel.DROP_FROM_SAMPLES:
-            base += mel.DROP_SAMPLES
-        floor = torch.full_like(loudest[:, :1], mel.FIXED_FLOOR_LOG10)
-        if end - base >= mel.DYNAMIC_FLOOR_FROM_SAMPLES:
-            floor = _buffer_loudest(audio, loudest, base, end) - mel.DYNAMIC_RANGE_LOG10
-        first = max(0, unit * UNIT_FRAMES - mel.CONTEXT_FRAMES)
-        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + mel.CONTEXT_FRAMES]
-        mels.append((frames.maximum(floor[:, None]) + mel.SHIFT) / mel.SCALE)
-    return mels
+    nothing, frames = audio[:, :0], audio.new_zeros(len(audio), mel.N_MELS, 0)
+    state = mel.MelState(nothing, loudest=nothing, frames=frames)
+    ends = [0, *(stream_samples(number) for number in range(1, n_units + 1))]
+    return [mel.advance(state, audio[:, start:stop]) for start, stop in pairwise(ends)]
 
 
 def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
@@ -87,26 +77,6 @@ N = TypeVar("N", int, Tensor)
 
 def _mel_frames(n_samples: N) -> N:
     return -(-n_samples // mel.HOP_SAMPLES)
-
-
-def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tensor:
-    """Return the loudest bin [B, 1] of the reflection-padded buffer [base, end)."""
-    last = end // mel.HOP_SAMPLES - 1  # its window extends past the end
-    start = last * mel.HOP_SAMPLES - mel.HALF_WINDOW_SAMPLES
-    tail = F.pad(
-        audio[:, None, start:end],
-        (0, last * mel.HOP_SAMPLES + mel.HALF_WINDOW_SAMPLES - end),
-        "reflect",
-    )[:, 0]
-    parts = [mel.log10_mel(tail).amax((1, 2))[:, None]]
-    first = base // mel.HOP_SAMPLES
-    if base:
-        stop = base + (mel.REFLECTED_FRAMES - 1) * mel.HOP_SAMPLES + mel.HALF_WINDOW_SAMPLES
-        head = F.pad(audio[:, None, base : stop + 1], (mel.HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
-        parts.append(mel.log10_mel(head[:, : mel.N_FFT + mel.HOP_SAMPLES]).amax((1, 2))[:, None])
-        first += mel.REFLECTED_FRAMES
-    parts.append(loudest[:, first:last].amax(1, keepdim=True))
-    return torch.cat(parts, dim=1).amax(1, keepdim=True)
 
 
 def _convolved(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:

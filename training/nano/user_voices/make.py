@@ -14,6 +14,7 @@ from subprocess import SubprocessError
 import numpy as np
 from tqdm import tqdm
 
+from core.packages import AssetsError
 from training.nano.bank import LIST_FILE, OWN_VOICE, BankWriter, Samples
 from training.nano.domain.catalogue import (
     by_slots,
@@ -24,7 +25,6 @@ from training.nano.domain.catalogue import (
 )
 from training.nano.domain.foreign import endless_foreign
 from training.nano.domain.kinds import Question
-from training.nano.inputs import InputError
 from training.nano.user_voices.engines import Engine, Hibari, Kokoro, Pico, espeak, flite, styles_of
 
 HELD_OUT = {
@@ -114,27 +114,27 @@ def record(out: Path, order: Order) -> None:
 
 
 def require_engines(order: Order) -> None:
-    """Raise `InputError` if an engine is unknown, not installed, or lacks the voices ordered."""
+    """Raise `AssetsError` if an engine is unknown, not installed, or lacks the voices ordered."""
     known = HELD_OUT if order.held_out else SHARES
     for name in order.engines:
         if name not in known:
-            raise InputError(f"The engine {name!r} has no such voices; {', '.join(known)} have.")
+            raise AssetsError(f"The engine {name!r} has no such voices; {', '.join(known)} have.")
         if name == "kokoro" and (order.kokoro is None or order.styles is None):
-            raise InputError("The engine kokoro needs its model and its voices.")
+            raise AssetsError("The engine kokoro needs its model and its voices.")
         if name == "pico" and order.pico is None:
-            raise InputError("The engine pico needs the folder of its package.")
+            raise AssetsError("The engine pico needs the folder of its package.")
         program = PROGRAMS.get(name)
         if program is not None and shutil.which(program) is None:
-            raise InputError(f"The engine {name} is not installed: apt-get install {program}.")
+            raise AssetsError(f"The engine {name} is not installed: apt-get install {program}.")
 
 
 def folders(banks: Iterable[Path]) -> list[Path]:
-    """Return the folders that `record` wrote; raises `InputError` if a bank has none."""
+    """Return the folders that `record` wrote; raises `AssetsError` if a bank has none."""
     found: list[Path] = []
     for bank in banks:
         recorded = sorted(path.parent for path in bank.glob(f"*/{LIST_FILE}"))
         if not recorded:
-            raise InputError(f"{bank} holds no recordings; `training.nano record` makes them.")
+            raise AssetsError(f"{bank} holds no recordings; `training.nano record` makes them.")
         found += recorded
     return found
 

@@ -12,8 +12,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
+from core.packages import AssetsError
 from training.nano.domain.words import SCENE_SHAPES
-from training.nano.inputs import InputError
 
 SIDE = 96  # pixels of a stencil
 FINE = 4  # supersampling
@@ -61,11 +61,11 @@ def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
     """Write every stencil; return their number, and that of the held-out ones.
 
     Raises:
-        InputError: there are no fonts for training, or none for evaluation.
+        AssetsError: there are no fonts for training, or none for evaluation.
     """
     files = sorted({file for pattern in FONT_PATTERNS for file in fonts.glob(pattern)})
     if len({file.stem in HELD_OUT_FONTS for file in files}) < 2:
-        raise InputError(
+        raise AssetsError(
             f"{fonts} lacks fonts for training or for evaluation: apt-get install fonts-liberation"
         )
     first_digit = len(SCENE_SHAPES)

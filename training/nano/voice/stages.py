@@ -14,10 +14,10 @@ from typing import Annotated
 import torch
 import typer
 
+from core.packages import Wheel, fetch_wheel
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
 from training.nano.domain.catalogue import reply_texts
-from training.nano.inputs import Package, fetch_package
 from training.nano.listening import load_model, to_device
 from training.nano.model import SpokenUnits, spoken_units
 from training.nano.optimizing import allow_tf32
@@ -42,15 +42,11 @@ EVERYDAY_SENTENCES = 15_000
 WORD_LISTS = 6_000
 OWN_WORDS_TIMES = 4  # repetitions of the words of replies, relative to everyday words
 CHANGED_REPLIES = 25_000
-CHITCHAT = Package(
-    "chitchat-dataset==0.9.0",
-    "chitchat_dataset-0.9.0-py3-none-any.whl",
-    "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
+CHITCHAT = Wheel(
+    "chitchat-dataset==0.9.0", "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e"
 )
-CHATTERBOT = Package(
-    "chatterbot-corpus==1.3.3",
-    "chatterbot_corpus-1.3.3-py2.py3-none-any.whl",
-    "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
+CHATTERBOT = Wheel(
+    "chatterbot-corpus==1.3.3", "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154"
 )
 SEED = 0
 HELD_OUT_IN = 40  # one of so many texts is held out
@@ -62,7 +58,7 @@ def fetch_texts(
 ) -> None:
     """Choose the texts of the target voice."""
     downloads.mkdir(parents=True, exist_ok=True)
-    chitchat, chatterbot = (fetch_package(each, downloads) for each in (CHITCHAT, CHATTERBOT))
+    chitchat, chatterbot = (fetch_wheel(each, downloads) for each in (CHITCHAT, CHATTERBOT))
     choose_texts(chitchat, chatterbot, out)
 
 

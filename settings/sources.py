@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 ENVIRONMENT_PREFIX = "OMNI_"
 ENVIRONMENT = "in the environment"
@@ -55,25 +55,14 @@ def read_file(path: Path, *, is_required: bool) -> Source:
     return Source(f"in {path.name}", flat(sections, path.name))
 
 
-def read_environment(sections: Collection[str]) -> Source:
-    """Read the variables `OMNI_<SECTION>_<KEY>` in any case; an empty one counts as not set.
-
-    Raises:
-        SettingsError: One is named after a section without a key.
-    """
-    known = re.compile(rf"{ENVIRONMENT_PREFIX}({'|'.join(sections)})(?:_(.+))?", re.IGNORECASE)
-    values: dict[str, object] = {}
-    for name, text in sorted(os.environ.items()):
-        if not text or not name.upper().startswith(ENVIRONMENT_PREFIX):
-            continue
-        found = known.fullmatch(name)
-        if found is None:
-            values[name] = text  # reported as unknown
-        elif found[2] is None:
-            section = found[1].lower()
-            raise SettingsError(f"{section} {ENVIRONMENT} is {shown(text)} instead of an object")
-        else:
-            values[f"{found[1]}.{found[2]}".lower()] = None if text == "null" else text
+def read_environment(model: type[BaseSettings]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`."""
+    values = flat(EnvSettingsSource(model)(), "the environment")
+    known = {environment_name(key).upper() for key in values}
+    for name in os.environ:
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
+            if os.environ[name]:  # empty: not set
+                values[name] = os.environ[name]  # reported as unknown
     return Source(ENVIRONMENT, values)
 
 

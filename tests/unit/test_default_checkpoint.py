@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -255,3 +256,17 @@ def test_a_full_disk_is_reported_without_a_traceback(
     with pytest.raises(typer.Exit):
         nano_assets.main(tmp_path / "out")
     assert capsys.readouterr().err == "error: No space left on device\n"
+
+
+def test_a_full_disk_is_named_once_not_for_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(source: Path, target: Path) -> None:
+        target.mkdir()
+        full = "[Errno 28] No space left on device"
+        raise shutil.Error([(name, name, full) for name in ("weights", "vocabulary")])
+
+    monkeypatch.setattr(shutil, "copytree", fill)
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device$"):
+        nano_assets.assemble(tmp_path / "out")
+    assert not list(tmp_path.iterdir())

@@ -196,9 +196,12 @@ export class LiveSession extends Emitter {
         return;
       case "queue_done":
       case "session_resumed":
-        if (!isWaiting || message.last_seq > 0) return; // at 0 the session is not prepared yet
-        this.change({ phase: "preparing", queue: null });
-        this.emit("queuedone", null);
+        if (message.last_seq > 0) return; // at 0 the session is not prepared yet
+        if (isWaiting) {
+          this.change({ phase: "preparing", queue: null });
+          this.emit("queuedone", null);
+        } else if (phase !== "preparing" || message.type === "queue_done") return;
+        // Also if it was sent before: it may be lost with the socket, and a second one is only warned about.
         this.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
         return;
       case "prepared":
@@ -211,6 +214,7 @@ export class LiveSession extends Emitter {
         if (recordingSessionId) this.change({ recordingSessionId });
         return;
       case "warning":
+        if (message.code === "already_prepared") return; // `prepare` was sent again
         if (message.code === "context_nearly_full") this.change({ isContextNearlyFull: true });
         this.onTalk(message);
         return this.warn(String(message.code), messageText(message));

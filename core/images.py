@@ -8,7 +8,6 @@ each call a core.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import math
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Final
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from pybase64 import b64decode
 
 from core.audio import MediaSource, opened
 from core.errors import PictureError, PictureTooLargeError
@@ -104,7 +104,7 @@ def _from_base64(text: str, allowed: PictureLimits) -> bytes:
     if len(text) > limits.base64_chars(allowed.max_bytes):
         raise _too_many_bytes(allowed)
     try:
-        return base64.b64decode(text, validate=True)
+        return b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise PictureError("The picture is not valid Base64.") from error
 

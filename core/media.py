@@ -7,7 +7,6 @@ reply is written to standard output.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import io
 import math
@@ -21,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import soundfile
 from PIL import Image
+from pybase64 import b64decode
 from pydantic import BaseModel, TypeAdapter
 
 from core.audio import check_audible, encode_wav, read_audio, to_pcm
@@ -104,7 +104,7 @@ def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Medi
 
 def _clip(item: VideoContent) -> VideoClip:
     try:
-        film = base64.b64decode(item.data, validate=True)
+        film = b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise PictureError("The video is not valid Base64.") from error
     # Each second is one picture, followed by a composite of the other pictures of that second.

@@ -41,8 +41,8 @@ Chunks = AsyncGenerator[StreamingChunk, None]
 class Threads(Protocol):
     """Runs blocking work that needs no engine, such as decoding and slicing pictures."""
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` without blocking the event loop."""
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """Run `work` without blocking the event loop; short work takes some milliseconds."""
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""

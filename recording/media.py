@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from pybase64 import b64decode
 
 from core.audio import FloatArray, from_pcm, read_audio
 from core.errors import AudioError, BadPayloadError, PictureError
@@ -73,7 +73,7 @@ def _decoded(content: bytes | str, refusal: BadPayloadError) -> bytes:
     if isinstance(content, bytes):
         return content
     try:
-        return base64.b64decode(content, validate=True)
+        return b64decode(content, validate=True)
     except (binascii.Error, ValueError) as error:
         raise refusal from error
 

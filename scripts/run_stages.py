@@ -139,9 +139,11 @@ def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
     marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
     ignored = [f"--ignore=tests/{name}" for name in ("browser", "gates") if name in left_out]
     pages = "tests/browser/measured"
-    beside = [pytest_stage("real-time tests", "tests", f"--ignore={pages}", *ignored, *marks)]
+    two = ("-n", "2", "--dist", "loadfile")
+    tests = pytest_stage("real-time tests", "tests", f"--ignore={pages}", *two, *ignored, *marks)
+    beside = [tests]
     if "browser" not in left_out:
-        # Both mostly wait, so each has more than one core.
+        # All of them mostly wait, so none lacks a core.
         beside.insert(0, pytest_stage("real-time pages", pages, *marks))
     yield beside
     marks = ("-m", f"{EVERYWHERE} and alone", "-rP")

@@ -10,11 +10,11 @@ await view.close()
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -45,6 +45,8 @@ from MiniCPMO45.modes.prompt_input import (
 )
 from MiniCPMO45.modes.speech import UnitSound
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
+
+T = TypeVar("T")
 
 LISTEN_MARKS = 1  # tokens besides text: the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
@@ -146,7 +148,7 @@ class DuplexView(View, DuplexCapability):
             return None
         if made.is_listen:
             return self._record(made, fed)
-        return await self.context.threads.run(lambda: self._record(made, fed))
+        return await self._run_short(lambda: self._record(made, fed))
 
     async def finish_unit(self) -> None:
         """Close the unit and keep the window; harmless when no unit is open."""
@@ -218,15 +220,18 @@ class DuplexView(View, DuplexCapability):
     def finalize(self) -> None:
         run_inline(self.finish_unit())
 
+    async def _run_short(self, work: Callable[[], T]) -> T:
+        return await self.context.threads.run(work, is_short=True)
+
     async def _prepared(self, session: Session, audio: FloatArray) -> UnitAudio | None:
         """Compute the log-mel on a thread, where that delays no other conversation."""
         if not len(audio):
             return None
         with model_errors():
-            return await self.context.threads.run(lambda: prepare_audio(session.audio_input, audio))
+            return await self._run_short(lambda: prepare_audio(session.audio_input, audio))
 
     async def _wave(self, sound: UnitSound) -> FloatArray:
-        return await self.context.threads.run(lambda: sound.waveform)
+        return await self._run_short(lambda: sound.waveform)
 
     async def _sliced(
         self,
@@ -246,7 +251,7 @@ class DuplexView(View, DuplexCapability):
             ]
 
         with model_errors():
-            return await self.context.threads.run(slice_all)
+            return await self._run_short(slice_all)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
         """Convert a result to the wire's; `fed` adds the costs of its input."""

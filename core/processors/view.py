@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class CallingThread:
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         return work()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:

@@ -20,7 +20,7 @@ from core.schemas import duplex, half_duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.openai_clients import ReplyWriter
-from core.serving.runtime import DETECTION, WorkerRuntime
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import Emit, SessionHandler
 from core.serving.slots import Owner
 
@@ -223,7 +223,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def _decoded(self, data: str) -> Any:
         decode = partial(decode_wire_picture, data, allowed=self._frame_limits)
-        return await self._threads.run(decode)
+        return await self._threads.run(decode, is_short=True)
 
     # --- detection ---
 
@@ -235,7 +235,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             samples = check_pcm(pcm)
             return [() if each is None else each.detect(samples) for each in detectors]
 
-        barge_ins, segments = await self._threads.run(detect, DETECTION)
+        barge_ins, segments = await self._threads.run(detect, is_short=True)
         for segment in segments:
             if isinstance(segment, events.Segment):
                 self._in_background(self._transcribe(segment, emit))

@@ -36,7 +36,6 @@ from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, Stre
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
-from core.serving.runtime import DETECTION
 from core.serving.session_handler import Emit, turn_done
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
@@ -65,11 +64,11 @@ class RealtimeHandler(DuplexHandler):
         if self._windows is None:
             self._windows = WindowDetector(self._runtime.detector)
         detector = self._windows
-        await emit(await self._threads.run(lambda: detector.detect(effect), DETECTION))
+        await emit(await self._threads.run(lambda: detector.detect(effect), is_short=True))
 
     async def _transcribe_item(self, effect: effects.Transcribe, emit: Emit) -> None:
         sound = AudioClip.of(effect.pcm, effect.format)
-        samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), DETECTION)
+        samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), is_short=True)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found, problem = await transcribe_or_error(self._runtime.transcriber, samples, options)
         await emit(events.ItemTranscribed(effect.item_id, found.text, problem))

@@ -41,9 +41,10 @@ FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for run
 
 
 CALLS: Final = "call"  # pool for blocking calls of sessions
-DETECTION: Final = "detect"  # pool for voice activity detection
+SHORT_CALLS: Final = "short call"  # pool for live input: some milliseconds each
 SPARE_THREADS: Final = 2  # beyond one per slot: one session may end while the next one begins
-DETECTION_THREADS: Final = 2  # a chunk of audio takes milliseconds
+# Of many threads that wait for the interpreter's lock, each delays the engine's thread.
+SHORT_CALL_THREADS: Final = 2
 HANGING_MAX: Final = 8  # ours: abandoned calls that still run; more keep their sessions
 
 
@@ -55,7 +56,7 @@ class ThreadPools:
 
     def __init__(self, slots: int) -> None:
         self.failures = 0  # unexpected ones since the device was last checked
-        self._sizes = {CALLS: slots + SPARE_THREADS, DETECTION: DETECTION_THREADS}
+        self._sizes = {CALLS: slots + SPARE_THREADS, SHORT_CALLS: SHORT_CALL_THREADS}
         self.pools = {name: ThreadPoolExecutor(size, name) for name, size in self._sizes.items()}
         self._abandoned: list[Future[Any]] = []  # their sessions have ended without them
         self._log = structlog.stdlib.get_logger("thread_pools")

@@ -26,7 +26,7 @@ from core.protocols import effects, events
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk, WorkerPrefill
-from core.serving.runtime import CALLS, ThreadPools, WorkerRuntime
+from core.serving.runtime import CALLS, SHORT_CALLS, ThreadPools, WorkerRuntime
 from core.serving.slots import Owner
 from core.serving.transcribers import transcribe_or_error
 
@@ -74,13 +74,14 @@ class SessionThreads:
         self._is_abandoned = False
         self._calls: dict[asyncio.Future[Any], Callable[[], bool]] = {}  # how to abandon each
 
-    async def run(self, work: Callable[[], T], pool: str = CALLS) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
 
         Raises an `OmniError`, or `WorkCancelledError` if it was abandoned.
         """
         if self._is_abandoned:
             raise WorkCancelledError
+        pool = SHORT_CALLS if is_short else CALLS
         job = self._pools.pools[pool].submit(contextvars.copy_context().run, work)
         done, was_cancelled = asyncio.wrap_future(job), False
         self._calls[done] = partial(self._pools.abandon, pool, job)

@@ -74,7 +74,7 @@ FILE_OPTIONS: Final = EndpointOptions(
 class LoopThreads:
     """Runs a view's blocking work on the event loop's threads, outside of any session."""
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         return await asyncio.to_thread(work)
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:

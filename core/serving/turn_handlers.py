@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from typing import Any, Final
+
+from pybase64 import b64decode
 
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
@@ -15,7 +16,6 @@ from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.detection import TurnDetector
-from core.serving.runtime import DETECTION
 from core.serving.session_handler import Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation
 
@@ -228,10 +228,10 @@ class HalfDuplexHandler(SessionHandler[StreamingMode]):
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
         if not isinstance(effect, effects.Detect):
-            await self._threads.run(detector.reset, DETECTION)
+            await self._threads.run(detector.reset, is_short=True)
             return
         samples = effect.samples
-        found = await self._threads.run(lambda: detector.detect(check_pcm(samples)), DETECTION)
+        found = await self._threads.run(lambda: detector.detect(check_pcm(samples)), is_short=True)
         await emit(events.Detected(found))
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:

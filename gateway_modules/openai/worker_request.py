@@ -5,7 +5,6 @@ Blocks while audio is decoded. Media are passed in parts, see `gateway_modules.w
 
 from __future__ import annotations
 
-import base64
 import binascii
 import secrets
 import time
@@ -14,6 +13,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from pybase64 import b64decode, b64encode_as_string
 
 import gateway_modules.openai.chat_request as asked
 from core.errors import AudioError, BadRequestError
@@ -190,10 +191,8 @@ class _Content:
                     samples = self.voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
-                pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)
-                return wire.AudioContent(
-                    data=self._kept([piece.decode("ascii") for piece in pieces])
-                )
+                pieces = [b64encode_as_string(samples[at : at + BYTES_AT_ONCE]) for at in cuts]
+                return wire.AudioContent(data=self._kept(pieces))
 
     def _data_url(self, string: str, where: str) -> str:
         first, *others = self._parts(string)
@@ -232,9 +231,9 @@ def _decoded(parts: Iterable[str], where: str) -> bytes:
         for part in parts:
             left += part
             end = len(left) - len(left) % BASE64_GROUP
-            made += base64.b64decode(left[:end], validate=True)
+            made += b64decode(left[:end], validate=True)
             left = left[end:]
-        made += base64.b64decode(left, validate=True)
+        made += b64decode(left, validate=True)
     except (binascii.Error, ValueError):
         raise BadRequestError(f"{where}: not valid Base64.") from None
     return bytes(made)

@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Request, Response, WebError
 
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"  # the machine has another interface than before
 LEFT_BEHIND = "net::ERR_ABORTED"  # the page was left, or took its question back
 HTTP_TWIN = "Failed to load resource: "  # the console repeats what request and answer tell
 FIRST_ERROR_STATUS = 400
@@ -49,6 +50,12 @@ class Problems:
         failed before is told as ever.
         """
         self._found_before_cut = len(self._found)
+
+    def drop_network_changes(self) -> bool:
+        """Forget the requests that a change of the network cut off, and return if there are any."""
+        kept = [line for line in self._found if NETWORK_CHANGED not in line]
+        self._found, has_dropped = kept, len(kept) < len(self._found)
+        return has_dropped
 
     @property
     def unexpected(self) -> list[str]:

@@ -88,7 +88,7 @@ def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem
     )
     wait_until_playing(page)
     calls.press(page, "interrupt")
-    page.wait_for_function("states.includes('interrupted')")  # it may be over by now
+    page.wait_for_function("() => states.includes('interrupted')")  # it may be over by now
     wait_until_quiet(page, quiet_ms=200)
     assert len(wire.said("interrupt")) == 1
     cut = page.locator(".turn[data-who=model]", has_text="Interrupted")

@@ -296,7 +296,7 @@ def test_leaving_lets_the_devices_go(visit: Visits) -> None:
     press(page, "Test the microphone")
     finding(page, "microphone", "good", "Your microphone works well.")
     page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")
-    page.wait_for_function("__devices.held('microphone') === 0")
+    page.wait_for_function("() => __devices.held('microphone') === 0")
 
 
 def test_no_echo_is_heard(visit: Visits, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_english_page_fetches_no_chinese_font(visit: Visits) -> None:
 @pytest.mark.parametrize("path", ["/", "/audio_duplex"])
 def test_chinese_is_drawn_with_the_parts_it_needs(visit: Visits, path: str) -> None:
     page = visit(path, look=Look("zh"))
-    page.wait_for_function("document.fonts.size > 0")
+    page.wait_for_function("() => document.fonts.size > 0")
     page.wait_for_load_state("networkidle")
     page.evaluate("document.fonts.ready")
     parts = [name for name in fetched(page) if name.endswith(".woff2")]

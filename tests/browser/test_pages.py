@@ -40,7 +40,7 @@ TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimation
 def resize(page: Page, width_px: int) -> None:
     """Give a page another size, and wait until it has drawn itself for it."""
     page.set_viewport_size({"width": width_px, "height": HEIGHTS_PX[width_px]})
-    page.wait_for_function(f"innerWidth === {width_px}")
+    page.wait_for_function(f"() => innerWidth === {width_px}")
     page.evaluate(TWO_FRAMES)
 
 

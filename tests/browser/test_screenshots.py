@@ -29,6 +29,11 @@ CALLS: tuple[tuple[str, str, Theme, str, str], ...] = (
     ("video_call", "/omni", "dark", "sight", "I see a red circle."),
 )
 """Name of the picture, path, theme, what is asked, what the embedded model answers."""
+# As the page itself does when a call starts; the click of a test may scroll it elsewhere.
+SHOW_CALL = """() => {
+    scrollTo(0, 0);
+    document.querySelector(".stage-card").scrollIntoView({ block: "nearest" });
+}"""
 COMMAND = (
     f"{shots.WRITE}=1 .venv/bin/python -m pytest -m 'matrix or realtime' "
     "tests/browser/test_screenshots.py"
@@ -71,6 +76,7 @@ def test_a_picture_shows_a_call(
     page = visit(path, look=Look(theme=theme), devices=microphone)
     start(page)
     expect(page.locator("#transcript")).to_contain_text(answer, timeout=CALL_LIMIT_MS)
+    page.evaluate(SHOW_CALL)
     compare(page, f"{name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
     stop(page)
 

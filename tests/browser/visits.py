@@ -15,7 +15,7 @@ from tests.browser import devices as fake
 from tests.browser.browsers import INSECURE_HOST, BrowserKind, BrowserPool
 from tests.browser.devices import Devices
 from tests.browser.looks import HEIGHTS_PX, LOCALES, Look
-from tests.browser.problems import Problems
+from tests.browser.problems import NETWORK_CHANGED, Problems
 from tests.system.running import RunningSystem
 
 IS_TRACED = os.environ.get("MINICPMO_TRACE") == "1"
@@ -90,7 +90,7 @@ class Visits:
             context.add_init_script(_remembering(storage))
         page = context.new_page()
         if path:
-            page.goto(path)
+            self._load(page, path)
             if is_ready:
                 wait_until_ready(page)
         return page
@@ -124,6 +124,16 @@ class Visits:
         self.problems.watch(context)
         fake.install(context, devices)
         return context
+
+    def _load(self, page: Page, path: str) -> None:
+        """Load a page; again if tests of clusters have changed the network meanwhile."""
+        try:
+            page.goto(path)
+        except Error as error:
+            if NETWORK_CHANGED not in error.message:
+                raise
+        if self.problems.drop_network_changes():
+            page.goto(path)
 
     def _log_in(self, context: BrowserContext, system: RunningSystem) -> None:
         """Show the token that the start made; one that a test chose is for the test to show."""

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from core.schemas.limits import MIB
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.runtime import DETECTION_THREADS, SPARE_THREADS
+from core.serving.runtime import SHORT_CALL_THREADS, SPARE_THREADS
 from core.serving.server import SOCKET_LIMIT_BYTES
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
@@ -150,7 +150,7 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
     eventually("all tasks have ended", lambda: bench.worker.tasks() <= tasks)
     eventually("all files are closed", lambda: open_files() <= files)
     slots = bench.worker.runtime.slots.count
-    assert bench.threads <= BENCHES * (OWN_THREADS + slots + SPARE_THREADS + DETECTION_THREADS)
+    assert bench.threads <= BENCHES * (OWN_THREADS + slots + SPARE_THREADS + SHORT_CALL_THREADS)
     assert not bench.worker.sessions._live and len(bench.worker.runtime.slots.owners) == 0
 
 

@@ -106,7 +106,7 @@ function listen(anyCall, { update, stage, queue }) {
   call.on("state", update);
   call.on("devices", ({ isStarting }) => {
     update();
-    if (isStarting) stage.scrollIntoView({ block: "nearest" });
+    if (isStarting) stage.closest(".stage-card")?.scrollIntoView({ block: "nearest" });
   });
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => queue.playReady());

@@ -54,4 +54,14 @@ class UnifiedModel:
         else:
             logger.warning("%s is missing; replies will be text only", assets)
         executor = Executor(model, vocoder, voices, options=options)
-        return cls(model, MiniCPMOProcessor.from_pretrained(folder), executor)
+        made = cls(model, MiniCPMOProcessor.from_pretrained(folder), executor)
+        logger.info("device map: %s", made.device_map)
+        return made
+
+    @property
+    def device_map(self) -> dict[str, str]:
+        """Device of each component by its published name."""
+        parts = dict(self.model.named_children())
+        if self.executor.vocoder is not None:
+            parts["token2wav"] = self.executor.vocoder.flow
+        return {name: str(next(part.parameters()).device) for name, part in parts.items()}

@@ -33,6 +33,9 @@ TILE_SIDE_PX: Final = 448  # of the vision encoder
 KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
 
 
+SHORT_PIXELS: Final = 1920 * 1080  # decoded and sliced in some milliseconds
+
+
 @dataclass(frozen=True)
 class PictureLimits:
     max_bytes: int

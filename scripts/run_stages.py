@@ -27,8 +27,8 @@ REPORTS = ROOT / "data" / "tests"
 PYTHON = (sys.executable, "-m")
 CORES = os.cpu_count() or 1
 
-GATES_NICENESS = 5
-"""A third of the other stages' share of a core; gates compute while these wait."""
+GATES_NICENESS = 3
+"""Half of the other stages' share of a core; gates compute while these wait."""
 
 NOTHING_CHOSEN = 5
 """pytest's exit status when no test was selected; no failure if PYTEST_ARGS selects."""

@@ -21,7 +21,7 @@ from PIL import Image
 from core.audio import FloatArray, read_audio, to_pcm
 from core.engine.engine import run_inline
 from core.errors import OmniError
-from core.images import FRAME_LIMITS, decode_wire_picture
+from core.images import FRAME_LIMITS, SHORT_PIXELS, decode_wire_picture
 from core.modes import OnSound
 from core.processors.content import override, read_voice
 from core.processors.view import View, ViewContext, model_errors
@@ -78,7 +78,7 @@ class DuplexView(View, DuplexCapability):
         `on_sound` before its result. Raises `AudioError` if a recording cannot serve as a voice.
         """
         context = self.context
-        self._check_voices(ref_audio, tts_audio)
+        self._check_voice(ref_audio if tts_audio is None else tts_audio)
         prompted = context.default_voice if ref_audio is None else ref_audio
         settings = replace(override(self.defaults, config), early_audio=early_audio)
         session = await self.reset()
@@ -250,8 +250,10 @@ class DuplexView(View, DuplexCapability):
                 for each in slice_pictures(frames, limit, self.config.slice_config)
             ]
 
+        sizes = [each.size for each in frames if isinstance(each, Image.Image)]
+        is_short = all(width * height <= SHORT_PIXELS for width, height in sizes)
         with model_errors():
-            return await self._run_short(slice_all)
+            return await self.context.threads.run(slice_all, is_short=is_short)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
         """Convert a result to the wire's; `fed` adds the costs of its input."""

@@ -55,7 +55,7 @@ class StreamingView(TurnView):
 
         messages, voice = await threads.run(decode)
         await self._session_for(request.session_id)
-        self._check_voices(voice)
+        self._check_voice(voice)
         if voice is not None and self.context.model.can_speak:
             await self.choose_voice(voice)
         speech = override(SpeechSampling(), request.streaming.tts_sampling)
@@ -101,7 +101,7 @@ class StreamingView(TurnView):
         """
         chosen = config or HalfDuplexConfig()
         speaks = chosen.tts.enabled
-        self._check_voices(voice)
+        self._check_voice(voice)
         await self.reset()
         clips = (part for part in system_content if isinstance(part, np.ndarray))
         sample = next(clips, None) if voice is None else voice

@@ -167,7 +167,7 @@ class ChatView(TurnView):
         model = self.context.model
         messages, options, settings, voice = await self._decode(request)
         if request.tts.ref_audio_data:
-            self._check_voices(voice)
+            self._check_voice(voice)
         options = replace(options, max_tokens=settings.max_input_tokens)
         if settings.generate_audio and voice is not None and model.can_speak:
             await self.choose_voice(voice)

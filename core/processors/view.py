@@ -154,19 +154,18 @@ class View:
         self._session = session  # here: the call runs on if its caller is cancelled
         return session
 
-    def _check_voices(self, *voices: FloatArray | None) -> None:
-        """Note once per conversation that a caller's voice is not or only partly used."""
+    def _check_voice(self, voice: FloatArray | None) -> None:
+        """Note once per conversation that the voice for replies is not or only partly used."""
         own, library = self.context.default_voice, self.context.model.executor.voices
-        given = [voice for voice in voices if voice is not None and not is_same_voice(voice, own)]
-        if self._has_checked_voice or not given or library is None:
+        if self._has_checked_voice or voice is None or library is None or is_same_voice(voice, own):
             return
-        longest_s = max(len(voice) for voice in given) / INPUT_SAMPLE_RATE_HZ
+        length_s = len(voice) / INPUT_SAMPLE_RATE_HZ
         problem: OmniError
         if library.has_one_voice:
             problem = errors.OneVoiceError()
-        elif longest_s > MAX_VOICE_S:
+        elif length_s > MAX_VOICE_S:
             problem = errors.VoiceCutError(
-                f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
+                f"The voice sample lasts {length_s:.2f} s; replies are spoken with its first "
                 f"{MAX_VOICE_S:.2f} s."
             )
         else:

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from core.audio import FloatArray, check_pcm, decode_voice, from_pcm, to_pcm
 from core.engine import WorkCancelledError
-from core.errors import NotPreparedError, OmniError, PictureError
-from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
+from core.errors import NotPreparedError, OmniError, PictureError, PictureTooLargeError
+from core.images import FRAME_LIMITS, SHORT_PIXELS, PictureLimits, decode_wire_picture
 from core.modes import DuplexMode, EncodedPicture
 from core.protocols import effects, events
 from core.protocols.events import MS_PER_S
@@ -222,8 +223,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         return view.slice_limit if self._unit_slices is None else self._unit_slices
 
     async def _decoded(self, data: str) -> Any:
-        decode = partial(decode_wire_picture, data, allowed=self._frame_limits)
-        return await self._threads.run(decode, is_short=True)
+        """Decode a picture; a large one delays no other conversation."""
+        allowed = self._frame_limits
+        small = replace(allowed, max_pixels=min(SHORT_PIXELS, allowed.max_pixels))
+        with suppress(PictureTooLargeError):
+            decode = partial(decode_wire_picture, data, allowed=small)
+            return await self._threads.run(decode, is_short=True)
+        return await self._threads.run(partial(decode_wire_picture, data, allowed=allowed))
 
     # --- detection ---
 

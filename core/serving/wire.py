@@ -78,6 +78,7 @@ def message_in(event: Message) -> str | bytes:
     return text if text is not None else payload or b""
 
 
+SYSTEM: Final = "system_content"
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
 
 
@@ -99,7 +100,8 @@ def _check_parts(part: object, chunk_s: float, voice_s: float, item_s: float) ->
             if isinstance(value, bytes):
                 _check_length(name, value, chunk_s)
             elif not isinstance(value, str):
-                _check_parts(value, chunk_s, voice_s, item_s)
+                # Audio in the system content is a voice sample.
+                _check_parts(value, chunk_s, voice_s, voice_s if name == SYSTEM else item_s)
             elif name in VOICES:
                 _check_length(name, value, voice_s)
 

@@ -95,6 +95,16 @@ def test_a_setting_chooses_the_cache_format(checkpoint: Path) -> None:
         engine.close()
 
 
+def test_the_device_map_is_logged_by_component(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        processor = UnifiedProcessor(checkpoint, device="cpu", show_progress=False)
+    parts = "llm vpm resampler apm audio_projection_layer tts token2wav".split()
+    assert processor.model.device_map == dict.fromkeys(parts, "cpu")
+    assert f"device map: {processor.model.device_map}" in caplog.text
+
+
 def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
     processor = UnifiedProcessor(checkpoint, device="cpu", show_progress=False)
     processor.duplex.prepare()

@@ -21,7 +21,7 @@ def left_out(voice: FloatArray | None, *, has_one_voice: bool, times: int = 1) -
     view = View(cast(ViewContext, SimpleNamespace(model=model, default_voice=OWN)))
     found: list[object] = []
     for _ in range(times):
-        view._check_voices(voice, None)
+        view._check_voice(voice)
         found += view.take_notices()
     return found
 

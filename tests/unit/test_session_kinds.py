@@ -100,6 +100,16 @@ def test_configured_audio_limits_apply(
         endpoint_of(kind, configured(limits=limits)).read(text)
 
 
+def test_a_voice_sample_in_the_system_content_has_the_limit_of_voices() -> None:
+    content = [{"type": "audio", "data": SECOND}]
+    text = json.dumps({"type": "prepare", "system_content": content})
+    longer = {"reference_max_s": 1, "chat_audio_max_s": 0.5}
+    assert endpoint_of(SocketKind.HALF_DUPLEX, configured(limits=longer)).read(text)
+    shorter = {"reference_max_s": 0.5, "chat_audio_max_s": 1}
+    with pytest.raises(AudioTooLongError, match=r"^data: .* 0\.5 s"):
+        endpoint_of(SocketKind.HALF_DUPLEX, configured(limits=shorter)).read(text)
+
+
 def test_a_short_model_context_shortens_conversations() -> None:
     duplex = configured().duplex
     for context_tokens in (None, 1_000_000):

@@ -175,6 +175,9 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 # Smallest allocation to a provider's customer. Source: RFC 6177, section 2.
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
+# Of each lease of a socket, which has two: for what arrives and for what is not yet forwarded. It
+# holds the longest chunk of a call in Base64 and the read that goes beyond its end.
+SOCKET_BYTES: Final = 256 * 1024
 NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
 NO_SOCKET: Final = (
     "The server has reached its limit of connections.",
@@ -245,8 +248,8 @@ class Budget:
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
-    def lease(self, client: str) -> Lease:
-        return Lease(self, client)
+    def lease(self, client: str, reserved: int = 0) -> Lease:
+        return Lease(self, client, reserved)
 
 
 @dataclass
@@ -255,6 +258,7 @@ class Lease:
 
     budget: Budget
     client: str
+    reserved: int = 0  # not refused, whatever others hold
     held: int = 0
 
     def __enter__(self) -> Self:
@@ -265,10 +269,11 @@ class Lease:
 
     def add(self, amount: int) -> None:
         budget, client = self.budget, self.client
-        if budget.held + amount > budget.total:
-            raise RateLimitedError(budget.refusals[0])
-        if client and budget.by_client[client] + amount > budget.per_client:
-            raise RateLimitedError(budget.refusals[1])
+        if self.held + amount > self.reserved:
+            if budget.held + amount > budget.total:
+                raise RateLimitedError(budget.refusals[0])
+            if client and budget.by_client[client] + amount > budget.per_client:
+                raise RateLimitedError(budget.refusals[1])
         budget.held += amount
         self.held += amount
         budget.by_client[client] += amount

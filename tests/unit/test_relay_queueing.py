@@ -146,6 +146,19 @@ async def test_the_time_between_turns_begins_with_the_end_of_one(tmp_path: Path)
         assert now_s() - began_s == pytest.approx(QueueingLimits().open_timeout_s)
 
 
+@in_virtual_time
+async def test_what_was_held_for_the_worker_no_longer_counts_once_it_was_sent(
+    tmp_path: Path,
+) -> None:
+    async with staged(LIVE, tmp_path, "waiting") as stage:
+        stage.say(type="prepare", pad="x" * 1_000)
+        await until(lambda: stage.lease.held > 1_000)
+        stage.may_connect.set()
+        stage.assign()
+        await stage.hear("prepared")
+        assert stage.lease.held == 0
+
+
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("kind", [LIVE, SocketKind.HALF_DUPLEX, TURNS, CHAT])

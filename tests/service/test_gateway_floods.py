@@ -82,7 +82,7 @@ async def test_a_body_of_too_many_values_reaches_no_parser(stage: Stage, path: s
 
 @on_stage()
 async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None:
-    """A worker closes with 1000 when its client says so, in whatever words the client chose."""
+    """A worker closes when its client says so, or sends an event that only the worker refuses."""
     worker = stage.gateway.pool.workers["worker_0"]
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])
@@ -90,6 +90,13 @@ async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None
         await client.say("close", pad="A" * 5_000)
         await client.expect("error")
         await client.expect_end()
+        assert worker.status is not WorkerStatus.OFFLINE
+    await until(lambda: idle_count(stage.gateway.pool) == 1)
+    async with stage.client("/v1/realtime") as client:
+        await client.expect("session.created")
+        await client.connection.send("[" * (JSON_VALUES_MAX + 1))
+        assert (await client.expect("error"))["code"] == "invalid_event"
+        assert await client.expect_end() == (1009, "invalid_event")
         assert worker.status is not WorkerStatus.OFFLINE
     await until(lambda: idle_count(stage.gateway.pool) == 1)
 

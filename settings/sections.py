@@ -322,7 +322,9 @@ class LimitSettings(Section):
     waiting_per_client: int = Field(8, ge=1)
     """Requests per client address that may wait in the queue."""
     bytes_held: int = Field(512 * 1024 * 1024, ge=wire.CHAT_SOCKET_LIMIT_BYTES)
-    """Memory for requests and messages in transit to workers, bytes."""
+    """Memory for requests and messages in transit to workers, bytes. Each WebSocket may use 512 KiB
+    beyond it, so that calls continue while waiting requests use all of it.
+    """
     bytes_held_per_client: int = Field(
         2 * wire.CHAT_SOCKET_LIMIT_BYTES, ge=wire.CHAT_SOCKET_LIMIT_BYTES
     )

@@ -251,7 +251,7 @@ declare namespace Http {
     max_connections: number; // Concurrent WebSockets.
     connections_per_client: number; // Concurrent WebSockets per client address.
     waiting_per_client: number; // Requests per client address that may wait in the queue.
-    bytes_held: number; // Memory for requests and messages in transit to workers, bytes.
+    bytes_held: number; // Memory for requests and messages in transit to workers, bytes. Each WebSocket may use 512 KiB beyond it, so that calls continue while waiting requests use all of it.
     bytes_held_per_client: number; // The same per client address, bytes.
     requests_per_minute: number; // HTTP requests and new WebSockets per client address and minute.
     heartbeat_s: number; // Interval of WebSocket pings, and time to wait for a pong, s.

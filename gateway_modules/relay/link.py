@@ -34,6 +34,12 @@ RETAINED_CHECK_S: Final = 2.0  # between two checks of a detached session at its
 CHECK_FAILURES_MAX: Final = 3  # in a row, after which the session counts as lost
 NEVER_S: Final = 86_400.0  # OpenAI's clients are sent changes of their position only
 PATIENCE_S: Final = 30.0  # time for a worker to restart
+# Close codes of a worker that refuses what the client sent; it has sent the reason.
+REFUSALS: Final = frozenset(
+    {CloseCode.BINARY, CloseCode.BAD_PAYLOAD, CloseCode.POLICY, CloseCode.TOO_BIG}
+)
+# Close codes of a socket whose worker is gone; a client can provoke the others.
+FAILURES: Final = frozenset({CloseCode.INTERNAL, errors.RESTARTED})
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ class WorkerLink:
     def end(self, closed: ConnectionClosed) -> Ending:
         """Return how the worker has ended the session, or raise the error if it failed."""
         code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (None, "")
-        if self.is_end_expected or self.is_detached:
+        if self.is_end_expected or self.is_detached or code in REFUSALS:
             known = (one for one in CloseCode if one == code)
             return Ending(None, next(known, CloseCode.NORMAL), reason)
         structlog.get_logger("relay").warning(
@@ -219,7 +225,9 @@ class WorkerLink:
         )
         if code == CloseCode.TRY_LATER:
             raise errors.NoWorkerError(WORKER_BUSY)
-        if code != CloseCode.NORMAL:  # which a client can provoke
+        # Without the worker's code, the gateway's own: of a missing pong, or of too long a message.
+        last = closed.rcvd or closed.sent
+        if last is None or last.code in FAILURES:
             self.pool.directory.report_unreachable(self.worker)
         raise errors.WorkerLostError()
 

@@ -256,6 +256,8 @@ class Relay:
         for message in link.held:
             await self._send_up(self._traffic.opening(message.text, link.ticket))
         link.held.clear()
+        if not self.request.kind.has_turns:  # the text of a turn may be needed again
+            self._client.lease.release()
         self._phase = QueueingPhase.RELAYING
         self._is_settled.set()
 

@@ -37,7 +37,7 @@ from gateway_modules.queue.desk_link import DOOR_PATH
 from gateway_modules.relay.live_sessions import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
-from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, Lease
+from gateway_modules.web.limits import LEASE_MARK, SOCKET_BYTES, AddressBuckets, Lease
 from gateway_modules.web.messages import PARTS_MARK
 from gateway_modules.web.responses import IMMUTABLE_MARK, NO_STORE, content_policy, error_answer
 from gateway_modules.web.security import ADMIN_MARK, SECONDS_PER_MINUTE, is_same_secret
@@ -100,7 +100,7 @@ class HttpEdge:
             self._check(connection)
             client = self._gateway.access.limited_client(connection)
             scope[PARTS_MARK] = True
-            scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
+            scope[LEASE_MARK] = self._gateway.bytes_held.lease(client, SOCKET_BYTES)
         except OmniError as error:
             self._gateway.metrics.error(error.code)
             path, code = scope["path"][:LOGGED_CHARS], error.code.value

@@ -27,6 +27,7 @@ from gateway_modules.relay.traffic import (
 )
 from gateway_modules.service import Gateway, gateway_of
 from gateway_modules.web.client_socket import ClientSocket
+from gateway_modules.web.limits import SOCKET_BYTES
 from gateway_modules.web.security import new_session_secret
 from recording.names import generate_session_id
 
@@ -77,7 +78,7 @@ async def serve(
                 await deny(websocket, error)
                 return
             await websocket.accept(subprotocol)
-            lease = stack.enter_context(gateway.bytes_held.lease(client))
+            lease = stack.enter_context(gateway.bytes_held.lease(client, SOCKET_BYTES))
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientSocket(websocket, gateway.sizes_bytes(kind), pace, lease, grace_s)

@@ -19,11 +19,13 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from core.addresses import address_of
+from core.addresses import address_of, is_loopback
 from core.errors import RateLimitedError, SessionInUseError
 
-# For logs, recordings, workers and libraries.
+# For logs, recordings, workers, libraries and health checks.
 DESCRIPTORS_RESERVED: Final = 256
+# Health checks at the same time beyond the limit of connections; each takes a few milliseconds.
+HEALTH_CHECKS_MAX: Final = 64
 # A connection may need a second descriptor, for a worker or a file.
 DESCRIPTORS_EACH: Final = 2
 DESCRIPTORS_WANTED: Final = 65_536
@@ -84,7 +86,12 @@ Peer = tuple[str, int]  # its address and port, which identify an open connectio
 
 
 class Connections:
-    """Beyond `limit` the connection idle longest is closed, or, if none is, the new one refused."""
+    """Beyond `limit` the connection idle longest is closed, or, if none is, the new one refused.
+
+    One of this machine is then let in for a health check only, without which the launcher would
+    restart the gateway. Beyond `HEALTH_CHECKS_MAX` the oldest of these gives way: a proxy of this
+    machine may open them too.
+    """
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
         """`client_of` maps a peer's address to the client whose quota it uses; "" for none."""
@@ -95,6 +102,7 @@ class Connections:
         self._open: dict[Peer, tuple[str, asyncio.Transport]] = {}
         self._by_client: Counter[str] = Counter()
         self._idle: OrderedDict[Peer, None] = OrderedDict()
+        self._checks: OrderedDict[Peer, asyncio.Transport] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -106,7 +114,7 @@ class Connections:
             return None
         if len(self._open) >= self.limit:
             if not self._idle:
-                return None
+                return self._admit_check(peer, transport) if is_local(transport) else None
             longest = next(iter(self._idle))
             _, idle = self._open[longest]
             self.leave(longest)
@@ -116,7 +124,19 @@ class Connections:
         self._idle[peer] = None
         return peer
 
+    def _admit_check(self, peer: Peer, transport: asyncio.Transport) -> Peer:
+        if len(self._checks) >= HEALTH_CHECKS_MAX:
+            _, oldest = self._checks.popitem(last=False)
+            oldest.abort()
+        self._checks[peer] = transport
+        return peer
+
+    def is_check(self, peer: Peer) -> bool:
+        """Whether a connection was let in for a health check only."""
+        return peer in self._checks
+
     def leave(self, peer: Peer) -> None:
+        self._checks.pop(peer, None)
         self._idle.pop(peer, None)
         if peer in self._open:
             client, _ = self._open.pop(peer)
@@ -160,6 +180,12 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
     return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
 
+def is_local(transport: asyncio.BaseTransport) -> bool:
+    """Whether the peer is this machine, over loopback or the server's own address."""
+    address, own = peer_of(transport)[0], transport.get_extra_info("sockname")
+    return is_loopback(address) or (bool(own) and address == own[0])
+
+
 def connection_limit(max_sockets: int) -> int:
     """Raise the limit of open files; return the number of connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -175,6 +201,9 @@ ADDRESSES_MAX: Final = 10_000  # buckets in memory
 # Smallest allocation to a provider's customer. Source: RFC 6177, section 2.
 CLIENT_PREFIX_BITS: Final = 64
 LEASE_MARK: Final = "byte lease"  # key in a socket's scope
+# Of each lease of a socket, which has two: for what arrives and for what is not yet forwarded. It
+# holds the longest chunk of a call in Base64 and the read that goes beyond its end.
+SOCKET_BYTES: Final = 256 * 1024
 NO_BUFFER: Final = "The server cannot buffer more data now; try again later."
 NO_SOCKET: Final = (
     "The server has reached its limit of connections.",
@@ -245,8 +274,8 @@ class Budget:
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
 
-    def lease(self, client: str) -> Lease:
-        return Lease(self, client)
+    def lease(self, client: str, reserved: int = 0) -> Lease:
+        return Lease(self, client, reserved)
 
 
 @dataclass
@@ -255,6 +284,7 @@ class Lease:
 
     budget: Budget
     client: str
+    reserved: int = 0  # not refused, whatever others hold
     held: int = 0
 
     def __enter__(self) -> Self:
@@ -265,10 +295,11 @@ class Lease:
 
     def add(self, amount: int) -> None:
         budget, client = self.budget, self.client
-        if budget.held + amount > budget.total:
-            raise RateLimitedError(budget.refusals[0])
-        if client and budget.by_client[client] + amount > budget.per_client:
-            raise RateLimitedError(budget.refusals[1])
+        if self.held + amount > self.reserved:
+            if budget.held + amount > budget.total:
+                raise RateLimitedError(budget.refusals[0])
+            if client and budget.by_client[client] + amount > budget.per_client:
+                raise RateLimitedError(budget.refusals[1])
         budget.held += amount
         self.held += amount
         budget.by_client[client] += amount

@@ -22,6 +22,7 @@ from gateway_modules.web.limits import BoundedReads, Connections, Peer
 from gateway_modules.web.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
 SLOWEST_BYTES_PER_S: Final = 4 * 1024  # a twentieth of one direction of a call
+HEALTH_CHECK: Final = b"GET /health "  # how its request begins, which clients send in one piece
 
 
 class Expected(StrEnum):
@@ -42,6 +43,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
 
     config: GatewayConfig
     _peer: Peer | None = None
+    _is_check = False  # let in for a health check only
     _early = b""  # received before `_begin`
     _expected = Expected.NOTHING
     _timer: asyncio.TimerHandle | None = None
@@ -50,15 +52,20 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         limits = self.config.connections
         self._peer = limits.admit(transport)
+        self._is_check = self._peer is not None and limits.is_check(self._peer)
         if self._peer is None:
-            limits.refusals.warn("connection refused", open=len(limits))
-            transport.abort()
+            self._refuse(transport)
         elif self.config.tls is None:
             self._begin(transport)
         else:
             task = self.loop.create_task(self._shake_hands(transport))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        limits = self.config.connections
+        limits.refusals.warn("connection refused", open=len(limits))
+        transport.abort()
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
         assert self.config.tls is not None and self._peer is not None
@@ -97,6 +104,9 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         if self.transport is None:
             self._early += data
             return
+        if self._is_check and not data.startswith(HEALTH_CHECK):
+            self._refuse(self.transport)
+            return
         if self._expected is Expected.BODY:
             self._moved_bytes += len(data)
         super().data_received(data)
@@ -110,6 +120,8 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
+        if self._is_check:
+            self.transport.close()
         super().on_response_complete()
         self._watch()
 

@@ -24,6 +24,7 @@ from core.history import compute_history_hash
 # Any: messages as JSON has them; the fake is not to share a type with what it tests.
 Raw = dict[str, Any]
 
+VALUES_MAX = 100_000  # of one message
 SECOND_OF_SOUND = base64.b64encode(bytes(4 * 24_000)).decode()
 
 
@@ -178,6 +179,9 @@ class FakeWorker:
         while True:
             text = await socket.receive_text()
             self.texts.append(text)
+            if sum(map(text.count, ",[{")) > VALUES_MAX:
+                await self._fail(socket, "invalid_event", 1009)
+                return
             try:
                 message: Raw = json.loads(text)
             except ValueError:

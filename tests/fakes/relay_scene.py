@@ -153,9 +153,9 @@ class Scene:
         request_type = self.kind.request_type("adx_1")
         self.websocket = websocket = self._websocket()
         metrics = GatewayMetrics(CollectorRegistry())
-        lease = Budget(MIB, MIB).lease("")
+        self.lease = Budget(MIB, MIB).lease("")
         return Relay(
-            ClientSocket(websocket, (10_000, 10_000), Pace(), lease, self.grace_s),
+            ClientSocket(websocket, (10_000, 10_000), Pace(), self.lease, self.grace_s),
             self._traffic(),
             self.pool,
             Request(

@@ -33,6 +33,7 @@ from gateway_modules.web.messages import LongTextReader
 from gateway_modules.web.server import GatewayHttpProtocol
 from gateway_modules.web.socket_server import GatewaySocketProtocol
 from recording.store import Download
+from tests.fakes.fake_worker import SECOND_OF_SOUND
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 from tests.fakes.pools import idle_count
 
@@ -81,7 +82,7 @@ async def test_a_body_of_too_many_values_reaches_no_parser(stage: Stage, path: s
 
 @on_stage()
 async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None:
-    """A worker closes with 1000 when its client says so, in whatever words the client chose."""
+    """A worker closes when its client says so, or sends an event that only the worker refuses."""
     worker = stage.gateway.pool.workers["worker_0"]
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])
@@ -89,6 +90,13 @@ async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None
         await client.say("close", pad="A" * 5_000)
         await client.expect("error")
         await client.expect_end()
+        assert worker.status is not WorkerStatus.OFFLINE
+    await until(lambda: idle_count(stage.gateway.pool) == 1)
+    async with stage.client("/v1/realtime") as client:
+        await client.expect("session.created")
+        await client.connection.send("[" * (JSON_VALUES_MAX + 1))
+        assert (await client.expect("error"))["code"] == "invalid_event"
+        assert await client.expect_end() == (1009, "invalid_event")
         assert worker.status is not WorkerStatus.OFFLINE
     await until(lambda: idle_count(stage.gateway.pool) == 1)
 
@@ -237,6 +245,28 @@ async def test_unfinished_messages_are_limited_over_all_sockets(stage: Stage) ->
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
     other.release()
     await until(lambda: held.held == 0)
+
+
+@on_stage()
+async def test_a_call_goes_on_while_other_clients_hold_all_memory(stage: Stage) -> None:
+    held = stage.gateway.bytes_held
+    async with stage.client("/ws/duplex/adx_1", ELSEWHERE) as client:
+        await client.expect("queue_done")
+        await client.say("prepare", pad="x" * MIB)
+        await client.expect("prepared")
+        await until(lambda: held.held == 0)
+        with held.lease("") as others:
+            others.add(held.total)
+            await client.say("client_diagnostic", pad="x")
+            for _ in range(3):
+                await client.say("audio_chunk", audio=SECOND_OF_SOUND)
+                await client.expect("result")
+            message = {"messages": [{"role": "user", "content": "x" * 100_000}]}
+            refused = await stage.http.post("/api/chat", json=message)
+            assert refused.status_code == 429
+        await client.say("stop")
+        await client.expect("stopped")
+    assert stage.worker.told_types()[1:] == ["client_diagnostic", *["audio_chunk"] * 3, "stop"]
 
 
 async def endless_text() -> AsyncIterator[str]:

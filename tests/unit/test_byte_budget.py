@@ -27,6 +27,24 @@ def test_held_bytes_are_limited_in_total_and_per_client() -> None:
     assert budget.held == 0
 
 
+def test_what_a_lease_reserves_is_never_refused() -> None:
+    budget = Budget(100, 40)
+    neighbour, anybody = budget.lease("a"), budget.lease("")
+    neighbour.add(40)
+    anybody.add(60)
+    call = budget.lease("a", reserved=10)
+    for _ in range(3):
+        call.add(10)
+        with pytest.raises(RateLimitedError):
+            call.add(1)
+        assert budget.held == 110
+        call.release()
+    assert budget.held == 100
+    anybody.release()
+    with pytest.raises(RateLimitedError):
+        call.add(11)
+
+
 def test_sockets_are_limited_in_total_and_per_client() -> None:
     budget = Budget(4, 2, ("all", "one"))
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from gateway_modules.web.limits import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_RESERVED,
+    HEALTH_CHECKS_MAX,
     READ_BYTES,
     BoundedReads,
     Connections,
@@ -25,6 +26,7 @@ from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
+LOCAL = "127.0.0.1"
 HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 UPLOAD = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"
 HANDSHAKE = (
@@ -149,6 +151,47 @@ async def test_idle_connections_are_closed_for_new_ones_and_busy_ones_are_not() 
     await crowd[-1].receive(HEAD)
     await let_others_run()
     assert b"200" in crowd[-1].sent
+
+
+async def full_connections() -> tuple[Connections, RawConnection]:
+    """One place, and its connection, which is busy."""
+    connections = Connections(1, 10, lambda address: "")
+    busy = RawConnection(App(), connections, ("192.0.2.1", 1))
+    await busy.receive(UPLOAD)
+    return connections, busy
+
+
+@in_virtual_time
+async def test_health_checks_of_this_machine_are_answered_beyond_the_limit() -> None:
+    connections, busy = await full_connections()
+    for port in range(2 * HEALTH_CHECKS_MAX):
+        check = RawConnection(App(), connections, (LOCAL, port))
+        await check.receive(HEAD)
+        await let_others_run()
+        assert b"200" in check.sent
+        assert not check.is_open, "the next one needs its place"
+    stranger = RawConnection(App(), connections, ("192.0.2.2", 1))
+    assert not stranger.is_open
+    assert busy.is_open
+    assert len(connections) == 1
+
+
+@in_virtual_time
+async def test_a_proxy_of_this_machine_cannot_take_the_places_of_health_checks() -> None:
+    connections, _ = await full_connections()
+    silent = [RawConnection(App(), connections, (LOCAL, port)) for port in range(200)]
+    for sent in (UPLOAD, UPGRADE, HEAD[:5], HEAD.replace(b"health", b"healthy")):
+        proxied = RawConnection(App(), connections, (LOCAL, 1_000))
+        await proxied.receive(sent)
+        assert not proxied.is_open
+        assert proxied.sent == b""
+        await let_others_run()
+    check = RawConnection(App(), connections, (LOCAL, 2_000))
+    await check.receive(HEAD + UPLOAD)
+    await let_others_run()
+    assert check.sent.count(b"200") == 1
+    assert not check.is_open
+    assert sum(one.is_open for one in silent) < HEALTH_CHECKS_MAX
 
 
 @in_virtual_time

@@ -7,12 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from websockets.exceptions import ConnectionClosedOK
+from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Close
 
 from core.errors import EndedByAdminError, ShuttingDownError
 from core.schemas.export.pages import pages
 from core.schemas.queue import QueueingPhase, SocketKind
+from core.schemas.worker import WorkerStatus
 from gateway_modules.relay.link import QueueingLimits
 from tests.fakes.gateway_stage import until
 from tests.fakes.pools import ask, freshest, release, workers_of
@@ -144,6 +145,19 @@ async def test_the_time_between_turns_begins_with_the_end_of_one(tmp_path: Path)
         began_s = now_s()
         assert await stage.end() == [1000]
         assert now_s() - began_s == pytest.approx(QueueingLimits().open_timeout_s)
+
+
+@in_virtual_time
+async def test_what_was_held_for_the_worker_no_longer_counts_once_it_was_sent(
+    tmp_path: Path,
+) -> None:
+    async with staged(LIVE, tmp_path, "waiting") as stage:
+        stage.say(type="prepare", pad="x" * 1_000)
+        await until(lambda: stage.lease.held > 1_000)
+        stage.may_connect.set()
+        stage.assign()
+        await stage.hear("prepared")
+        assert stage.lease.held == 0
 
 
 @pytest.mark.parametrize("outside", [False, True])
@@ -294,6 +308,29 @@ async def test_the_workers_close_code_is_passed_on(
         stage.sockets[-1].say(ConnectionClosedOK(Close(given, "why"), None))
         assert await stage.end() == [passed_on]
         assert stage.types[-1] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "is_gone"),
+    [
+        (None, None, True),
+        (Close(1011, ""), None, True),
+        (Close(1012, ""), None, True),
+        (None, Close(1011, "no pong"), True),
+        (Close(1000, ""), None, False),
+        (Close(1009, ""), None, False),
+        (None, Close(1009, "too long"), False),
+    ],
+)
+@in_virtual_time
+async def test_only_a_worker_that_is_gone_counts_as_unreachable(
+    received: Close | None, sent: Close | None, is_gone: bool, tmp_path: Path
+) -> None:
+    async with staged(LIVE, tmp_path, "relaying") as stage:
+        stage.sockets[-1].say(ConnectionClosedError(received, sent))
+        await stage.end()
+        (worker,) = workers_of(stage.pool)
+        assert (worker.status is WorkerStatus.OFFLINE) is is_gone
 
 
 @pytest.mark.parametrize(("phase", "is_kept"), [("connecting", True), ("relaying", False)])

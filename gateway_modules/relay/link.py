@@ -117,6 +117,7 @@ class WorkerLink:
             request.client,
             request.owner,
             order or 0,
+            request.kind,
         )
 
     # --- the queue ---

@@ -34,6 +34,7 @@ from core.serving.server import DrainingServer, SecretGate, check_exposure, erro
 from core.serving.session_kinds import SessionBuilder
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
+from core.sums import KnownSums
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, Uploader, open_store
@@ -179,9 +180,11 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     from core.cascade.backend import CascadeBackend, parts_of
     from core.cascade.parts import Parts
 
+    sums = KnownSums()  # the files are checked again and again until they are complete
+
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
-        files = find_cascade(settings.service.data_dir / CASCADE_FOLDER, published)
+        files = find_cascade(settings.service.data_dir / CASCADE_FOLDER, published, sums)
         if files is None:
             return None
         whisper, slots = settings.transcription.whisper_path, settings.service.worker_slots or 1

@@ -28,7 +28,7 @@ from core.store import Store
 from recording import names
 from recording.folder import GIGABYTE, is_live, newest_change_s, read_meta, total_size_bytes
 from recording.records import Record, Status
-from recording.recovery import needs_recovery, recover_all, recover_session
+from recording.recovery import needs_recovery, recover_all, recover_session, remove_abandoned
 
 logger: Final = logging.getLogger(__name__)
 
@@ -183,8 +183,10 @@ class _Cleanup:
 
     def examine(self, folder: Path) -> None:
         self.scanned += 1
-        if needs_recovery(folder) and not self.is_dry:
-            self.recovered += self._attempt(folder.name, partial(recover_session, folder))
+        if not self.is_dry:
+            if needs_recovery(folder):
+                self.recovered += self._attempt(folder.name, partial(recover_session, folder))
+            remove_abandoned(folder, self.now)
         if self._attempt(folder.name, lambda: self.left.update({folder.name: list_folder(folder)})):
             one = self.left[folder.name]
             is_empty = one.status is None and not needs_recovery(folder)
@@ -271,18 +273,19 @@ def cleanup_sessions(
 ) -> CleanupReport:
     """Delete recordings by age, then by least recent use until the rest fits.
 
-    Interrupted deletions are completed, and recordings left unfinished by a killed process or a
-    full disk recovered first. A folder older than a day without a recording is deleted. -1 or 0 is
-    no limit; without any limit nothing else is deleted, and the status is `skipped`.
+    Interrupted deletions are completed, recordings left unfinished by a killed process or a full
+    disk recovered, and abandoned temporary files removed first. A folder older than a day without
+    a recording is deleted. -1 or 0 is no limit; without any limit nothing else is deleted, and the
+    status is `skipped`.
     """
-    root = Path(data_dir) / names.SESSIONS_FOLDER
+    root, now = Path(data_dir) / names.SESSIONS_FOLDER, now or datetime.now(UTC)
     if not dry_run:
         for deleting in root.glob(f"{names.DELETING_PREFIX}*"):
             shutil.rmtree(deleting, ignore_errors=True)
     if max(retention_days, max_storage_gb) <= 0:
-        recovered = [] if dry_run else recover_all(data_dir)
+        recovered = [] if dry_run else recover_all(data_dir, now)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
-    run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
+    run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now)
     with locked(root) if root.is_dir() else nullcontext(), closing(Store(Path(data_dir))) as state:
         for folder in names.recording_folders(data_dir):
             run.examine(folder)

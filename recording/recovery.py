@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +58,8 @@ from recording.records import (
 logger: Final = logging.getLogger(__name__)
 
 KILLED_TEXT: Final = "The program writing it ended before the session did."
+# Ours: nobody writes any more to a temporary file that is older.
+ABANDONED_AGE: Final = timedelta(days=1)
 END_FIELDS: Final = frozenset({"end_reason", "ended_at", "duration_s", "problem", "files_left_out"})
 
 
@@ -134,17 +136,22 @@ def recover_session(folder: Path) -> Meta:
     return mark_ready(folder) or meta
 
 
-def recover_all(data_dir: Path | str) -> list[str]:
+def recover_all(data_dir: Path | str, now: datetime | None = None) -> list[str]:
     """Recover all recordings left unfinished by a killed process or a full disk; return their ids.
 
-    Called by workers at start and by cleanups, under a lock. Failures are logged and skipped.
+    Abandoned temporary files are removed from the others, too. Called by workers at start and by
+    cleanups, under a lock. Failures are logged and skipped.
     """
+    now = now or datetime.now(UTC)
     place = Path(data_dir) / names.SESSIONS_FOLDER
     recovered: list[str] = []
     if not place.is_dir():
         return recovered
     with locked(place):
-        for folder in filter(needs_recovery, names.recording_folders(data_dir)):
+        for folder in names.recording_folders(data_dir):
+            if not needs_recovery(folder):
+                remove_abandoned(folder, now)
+                continue
             try:
                 recover_session(folder)
             except (OSError, SessionInUseError) as error:
@@ -171,6 +178,15 @@ def _remove_unfinished(folder: Path) -> None:
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
         if not path.name.startswith((f".{names.COMMENT_FILE}", f".{names.UPLOAD_STEM}")):
             with suppress(OSError):
+                path.unlink()
+
+
+def remove_abandoned(folder: Path, now: datetime) -> None:
+    """Remove temporary files of clients' uploads and comments that a crash has cut off."""
+    oldest_s = (now - ABANDONED_AGE).timestamp()
+    for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < oldest_s:
                 path.unlink()
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from core.schemas.common import WireModel
-from core.sums import file_sha256, first_damaged
+from core.sums import KnownSums, first_damaged
 
 Embedded = Literal["auto", "cascade", "nano", "toy"]
 EMBEDDED_FOLDER = "nano"
@@ -41,20 +41,23 @@ def cascade_files(folder: Path) -> CascadeFiles:
 
 
 def find_cascade(
-    folder: Path, language_model_sha256: str | None = LANGUAGE_MODEL_SHA256
+    folder: Path,
+    language_model_sha256: str | None = LANGUAGE_MODEL_SHA256,
+    sums: KnownSums | None = None,
 ) -> CascadeFiles | None:
     """Return the files, or None if one is missing or damaged.
 
-    If none is missing, all are read, 0.5 GB in half a second. Without `language_model_sha256` the
-    language model is not needed.
+    If none is missing, all are read, 0.5 GB in half a second, but for those whose `sums` are known.
+    Without `language_model_sha256` the language model is not needed.
     """
+    sums = sums or KnownSums()
     files = cascade_files(folder)
     needs_model, model = language_model_sha256 is not None, files.language_model
     if needs_model and not model.is_file():
         return None
-    if first_damaged(files.whisper) or first_damaged(files.voice):
+    if first_damaged(files.whisper, sums.of) or first_damaged(files.voice, sums.of):
         return None
-    return None if needs_model and file_sha256(model) != language_model_sha256 else files
+    return None if needs_model and sums.of(model) != language_model_sha256 else files
 
 
 class FetchProgress(WireModel):

@@ -27,7 +27,14 @@ from core.protocols.effects import (
 )
 from core.protocols.events import Event, Received, TimerName
 from core.protocols.machine import SessionIds
-from core.protocols.paced_output import LATE_MAX_S, Closing, LiveEvents, LiveNames, PacedSender
+from core.protocols.paced_output import (
+    LATE_MAX_S,
+    NO_DELEGATION,
+    Closing,
+    LiveEvents,
+    LiveNames,
+    PacedSender,
+)
 from core.protocols.tables import CLOSED, SAME, Row, event_row, index_rows
 from core.protocols.unit_machine import InputAudioBuffer, UnitMachine
 from core.schemas import duplex
@@ -156,10 +163,15 @@ class GptLiveMachine(UnitMachine):
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
     def change(self, event: Received[messages.SessionUpdate]) -> list[Effect]:
-        if not self._events.change(event.message.session):
+        live = self._events
+        had_delegation = live.settings.delegation is not None
+        if not live.change(event.message.session):
             param, text = "session.delegation.type", "The type of delegation is fixed at the start."
             return [self._error(event, "invalid_value", text, param)]
-        return [self._events.session("updated", event.message.event_id)]
+        updated = live.session("updated", event.message.event_id)
+        is_asked = live.settings.delegation is not None and not had_delegation
+        # Until the session has started, this is left to the notes after `session.started`.
+        return [updated, live.info(*NO_DELEGATION)] if is_asked and self.is_active else [updated]
 
     def not_offered(self, event: Received[Any]) -> list[Effect]:
         text = f"'{event.kind}' requires Responses delegation."

@@ -123,6 +123,7 @@ class PacedSender:
 
 ID_DIGITS: Final = 9
 Closing = Literal["close_requested", "expired", "connection_lost"]
+NO_DELEGATION: Final = ("delegation_unsupported", "This server never delegates a task.")
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class LiveEvents:
             text = "This server does not transcribe the input."
             notes.append(("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
-            notes.append(("delegation_unsupported", "This server never delegates a task."))
+            notes.append(NO_DELEGATION)
         if unknown := self.settings.unknown("parameters"):
             notes.append(("unknown_parameter", unknown))
         return [self.info(code, text) for code, text in notes]

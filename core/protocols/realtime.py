@@ -135,11 +135,16 @@ class RealtimeMachine(ResponseMachine):
                 f"of audio, but buffer only has {held_ms:.2f}ms of audio."
             )
             return self._wrong(event, "input_audio_buffer_commit_empty", text)
-        return self._commit(self._audio.end_ms)
+        was_open = self._audio.is_open
+        effects = self._commit(self._audio.end_ms)
+        return [*effects, *self._wait_for_speech()] if was_open else effects
 
     def clear(self, event: Event) -> list[Effect]:
+        was_open = self._audio.is_open
         self._audio.drop()
-        return self._event("input_audio_buffer.cleared")
+        effects = self._event("input_audio_buffer.cleared")
+        # The start of the speech stopped the idle timer; between segments it is not touched.
+        return [*effects, *self._wait_for_speech()] if was_open else effects
 
     def clear_output(self, event: Event) -> list[Effect]:
         """Note that playback ended; the client itself holds unplayed audio."""

@@ -18,7 +18,7 @@ from core import errors
 from core.errors import ErrorCode
 from core.schemas import limits
 from core.schemas.common import WireModel
-from core.schemas.queue import RequestType
+from core.schemas.queue import RequestType, SocketKind
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
 from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S
@@ -60,6 +60,7 @@ class Enter(OfTicket):
     client: str | None = None
     owner: str = ""
     order: int = 0
+    kind: SocketKind | None = None
     is_return: bool = False
     place: str = ""
 

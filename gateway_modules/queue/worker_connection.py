@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, Self
 
 from core.errors import OmniError
-from core.schemas.queue import RequestType
+from core.schemas.queue import RequestType, SocketKind
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue import scheduling
 from gateway_modules.web.limits import happens
@@ -44,6 +44,7 @@ class Ticket:
     client: str | None = None  # whose queue quota it uses, if any
     owner: str = ""  # hash of the client's session secret; "" if it has none
     order: int = 0  # sort key in the queue, comparable across gateways; see `ReturnTickets`
+    kind: SocketKind | None = None  # of the client's socket; None for a request over HTTP
     ticket_id: str = field(default_factory=lambda: f"q_{secrets.token_hex(TICKET_BYTES)}")
     enqueued_at: datetime = LONG_AGO
     leave: Callable[[Ticket], None] = field(init=False, repr=False)  # of its pool

@@ -123,6 +123,7 @@ class WorkerLink:
             request.client,
             request.owner,
             order or 0,
+            request.kind,
         )
 
     # --- the queue ---

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError, SessionInUseError
-from core.schemas.queue import QueueingPhase, RequestType, SocketKind
+from core.schemas.queue import QueueingPhase, SocketKind
 from core.schemas.worker import ActionResult, WorkerHealth
 from core.sockets import close_quietly
 from gateway_modules.queue import desk_link as wire
@@ -253,7 +253,7 @@ class DoorSession:
         return QueueingPhase.RELAYING if self.request.assigned else QueueingPhase.WAITING
 
     def is_of(self, kind: SocketKind) -> bool:
-        return self.request.request_type is kind.request_type(self.request.session_id or "")
+        return self.request.kind is kind
 
     def is_owned_by(self, shown_secret: str | None, _address: str) -> bool:
         """Whether a caller has the secret; a desk knows no addresses."""
@@ -265,7 +265,7 @@ class DoorSession:
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, as `Relay.request_stop` does."""
         worker, request = self.request.assigned, self.request
-        if worker is not None and request.request_type is RequestType.HALF_DUPLEX_AUDIO:
+        if worker is not None and request.kind is SocketKind.HALF_DUPLEX:
             return await self.door.pool.client.stop(worker, "half_duplex", request.session_id)
         self._command("stop")
         return ActionResult(success=True, message="It was asked to stop.")

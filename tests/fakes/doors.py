@@ -127,8 +127,9 @@ class Deployment:
     def served(self) -> list[str]:
         return [session for worker in self.workers for session in worker.sockets]
 
-    async def open_session(self, door: int, session_id: str) -> Caller:
-        caller = await self.dial(door, session_id)
+    async def open_session(self, door: int, session_id: str, path: str = "/ws/duplex") -> Caller:
+        caller = Caller(self.doors[door], f"{path}/{session_id}", session_id)
+        await caller.dial("")
         await caller.hear("queue_done")
         await caller.say("prepare")
         await caller.hear("prepared")

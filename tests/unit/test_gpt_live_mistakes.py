@@ -174,6 +174,25 @@ def test_the_type_of_a_delegation_is_fixed() -> None:
     assert told["error"]["param"] == "session.delegation.type"
 
 
+def test_a_delegation_that_an_update_asks_for_is_reported_once() -> None:
+    scene = LiveScene()
+    scene.start()
+    change = {"delegation": {"type": "client"}}
+    updated, note = scene.say("session.update", session=change)
+    assert updated["session"]["delegation"] == {"type": "client"}
+    assert (note["type"], note["code"]) == ("info", "delegation_unsupported")
+    assert kinds(scene.say("session.update", session=change)) == ["session.updated"]
+    assert kinds(scene.say("session.update", session={"triggers": []})) == ["session.updated"]
+    early = LiveScene()
+    early.is_held = True
+    early.start()
+    assert kinds(early.say("session.update", session=change)) == ["session.updated"]
+    early.is_held = False
+    early.answer()
+    codes = [event["code"] for event in early.told if event["type"] == "info"]
+    assert codes == ["input_transcript_unavailable", "delegation_unsupported"]
+
+
 SECOND = Received(AudioReceived(samples=bytes(64_000)))
 ENDS: dict[type, tuple[Event, ...]] = {
     Prefill: (PrefillDone(kv_tokens=10), EngineFailed(GenerationFailedError())),

@@ -292,6 +292,20 @@ def test_silence_is_timed_again_however_a_response_ends() -> None:
     assert is_waiting_for_speech(live)
 
 
+@pytest.mark.parametrize("command", ["clear", "commit"])
+def test_silence_is_timed_again_after_speech_that_the_client_ends(command: str) -> None:
+    scene = patient_scene()
+    scene.hear(320, speech=True)
+    assert not is_waiting_for_speech(scene)
+    scene.say(f"input_audio_buffer.{command}")
+    assert is_waiting_for_speech(scene)
+    first = len(scene.effects)
+    scene.hear(320, speech=False)
+    scene.say(f"input_audio_buffer.{command}")
+    timers = [effect for effect in scene.effects[first:] if isinstance(effect, StartTimer)]
+    assert not timers, "between segments the timer runs on"
+
+
 def test_the_voice_may_change_until_the_model_has_spoken(scene: RealtimeScene) -> None:
     scene.now_s = 1.0
     scene.say("output_audio_buffer.clear")

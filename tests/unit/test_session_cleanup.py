@@ -276,6 +276,20 @@ def test_unfinished_recordings_are_recovered_first(tmp_path: Path) -> None:
     assert clean(tmp_path, days=30).recovered == 0
 
 
+@pytest.mark.parametrize("days", [-1, 30])
+def test_what_a_crash_left_of_an_upload_is_removed_after_a_day(tmp_path: Path, days: float) -> None:
+    folder = make(tmp_path, "done", created=5)
+    kept = sorted(folder.iterdir())
+    cut_off, running = folder / ".frontend_replay.webm.a.tmp", folder / ".comment.txt.b.tmp"
+    for path, age_days in ((cut_off, 1.1), (running, 0.9)):
+        path.touch()
+        age(path, age_days)
+    clean(tmp_path, days, dry_run=True)
+    assert cut_off.exists()
+    clean(tmp_path, days)
+    assert sorted(folder.iterdir()) == sorted([*kept, running])
+
+
 # In the background
 
 

@@ -137,7 +137,8 @@ def recover_session(folder: Path) -> Meta:
 def recover_all(data_dir: Path | str) -> list[str]:
     """Recover all recordings left unfinished by a killed process or a full disk; return their ids.
 
-    Called by workers at start and by cleanups, under a lock. Failures are logged and skipped.
+    Called by workers at start, by cleanups and by uploaders, under a lock. Failures are logged and
+    skipped.
     """
     place = Path(data_dir) / names.SESSIONS_FOLDER
     recovered: list[str] = []

@@ -185,6 +185,9 @@ async def test_a_recording_is_downloaded_as_a_zip_file(stage: Stage) -> None:
         names = {"meta.json", "recording.json", "page.html", "big.wav", "user_audio/000.wav"}
         assert set(archive.namelist()) == names
         assert archive.read("user_audio/000.wav") == WAV
+        # Readers of streams find the end of a member by its compression alone.
+        kinds = {member.compress_type for member in archive.infolist()}
+        assert kinds == {zipfile.ZIP_DEFLATED}
 
 
 # Uploads.

@@ -120,6 +120,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(OmniError, responses.on_error)
     app.add_exception_handler(ClientDisconnect, responses.on_client_gone)
     app.add_exception_handler(BucketError, sessions.on_store_away)
+    app.add_exception_handler(OSError, sessions.on_disk_error)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
     app.add_middleware(HttpEdge, gateway=gateway)

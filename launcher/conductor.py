@@ -117,8 +117,10 @@ class Conductor:
 
     async def _ask(self, names: Collection[str]) -> None:
         """Query every post; one that does not respond keeps its last status."""
-        for name in [name for name in self._asked if name not in names]:
-            self._asked.pop(name).cancel()
+        gone = [self._asked.pop(name) for name in list(self._asked) if name not in names]
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
         for name in names:
             if name not in self._asked:
                 self._asked[name] = asyncio.create_task(self._engine.status(name))

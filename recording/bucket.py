@@ -30,6 +30,7 @@ from recording.folder import is_live, names_in, read_meta
 from recording.listing import delete_recording
 from recording.names import OWNER_FILE, SEALED_FILE, SESSIONS_FOLDER, media_type, recording_folders
 from recording.records import Meta, Seal, SealedFile
+from recording.recovery import recover_all
 from recording.store import file_in
 from settings.recording import RecordingSettings
 
@@ -202,7 +203,7 @@ class Unsealed:
 
 
 class Uploader:
-    """Uploads complete recordings, and removes their folders later.
+    """Uploads complete recordings, and removes their folders later; recovers unfinished ones.
 
     Works in threads of lowest priority from the state on disk, so an unreachable store costs disk
     space only. Every step is idempotent.
@@ -258,8 +259,11 @@ class Uploader:
 
     def _scan_repeatedly(self) -> None:
         """Scan until stopped, less often while the store fails."""
-        failures = 0
+        failures, recovered_s = 0, self._clock()  # the worker has just recovered what it found
         while True:
+            if self._clock() - recovered_s >= HOUR_S:  # a full disk may have room again
+                recovered_s = self._clock()
+                recover_all(self._data_dir)
             failures = 0 if self.scan() else failures + 1
             pause_s = min(2.0 ** (failures - 1), BACKOFF_MAX_S) if failures else SCAN_PERIOD_S
             if self._wait(pause_s):

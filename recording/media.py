@@ -18,7 +18,7 @@ from recording.folder import PICTURE_HEAD_BYTES, picture_extension
 from recording.records import Settings
 
 Sound = bytes | str
-"""Little-endian float32 samples [T] in -1..1, or a WAV file; or the Base64 of either."""
+"""Little-endian float32 samples [T] in -1..1, or a WAV file of ours; or the Base64 of either."""
 Picture = bytes | str
 """An encoded picture or video, or its Base64."""
 
@@ -27,8 +27,6 @@ MEDIA_NAMES: Final = frozenset({"audio", "data", "frame", "frame_base64_list"})
 BASE64_CHARS: Final = 4  # carry three bytes
 BASE64_BYTES: Final = 3
 PCM_SCALE: Final = 32_767  # source: docs/specification/service.md#5.1
-# Not a valid first sample: as float32 it is far outside -1..1.
-WAV_MARK: Final = b"RIFF"
 HEAD_CHARS: Final = 16  # Base64 of PICTURE_HEAD_BYTES
 
 
@@ -38,13 +36,15 @@ def count_samples(sound: Sound) -> int:
     return size_bytes // SAMPLE_BYTES
 
 
-def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
+def encode_pcm16(sound: Sound, sample_rate_hz: int, *, is_wav: bool = False) -> bytes:
     """Return 16-bit little-endian PCM: clipped to -1..1, times 32767.
 
-    WAV files of another rate are resampled. Raises AudioError for invalid audio.
+    `is_wav` is only for files of our own, which are resampled from another rate. It is not read
+    from the content: a client's samples may begin like a file, and a worker decodes no client's
+    files itself. Raises AudioError for invalid audio.
     """
     raw = _decoded(sound, AudioError("The audio is not valid Base64."))
-    if raw.startswith(WAV_MARK):
+    if is_wav:
         samples = read_audio(raw, sample_rate_hz=sample_rate_hz)
     else:
         samples = from_pcm(raw[: len(raw) - len(raw) % SAMPLE_BYTES])

@@ -217,16 +217,20 @@ class SessionRecorder:
     def elapsed_ms(self) -> float:
         return MS_PER_S * (self._options.monotonic_s() - self._started_s)
 
-    def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
+    def save_user_audio(
+        self, index: int, sound: Sound, *, extra: int = 0, is_wav: bool = False
+    ) -> str | None:
         """Write the user's audio of a chunk or turn, 16 kHz; `extra` numbers further pieces.
 
-        Returns the file's name within the folder; None if it is left out.
+        `is_wav`: the sound is a WAV file that we made, of any rate. Returns the file's name within
+        the folder; None if it is left out.
         """
-        return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
+        name = names.user_audio(index, extra)
+        return self._save_sound(name, sound, INPUT_SAMPLE_RATE_HZ, is_wav=is_wav)
 
-    def save_ai_audio_turn(self, turn: int, sound: Sound) -> str | None:
-        """Write the model's audio of a whole turn, 24 kHz."""
-        return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
+    def save_ai_audio_turn(self, turn: int, wav: Sound) -> str | None:
+        """Write the model's audio of a whole turn, a WAV file."""
+        return self._save_sound(names.turn_audio(turn), wav, OUTPUT_SAMPLE_RATE_HZ, is_wav=True)
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
         """Write a camera picture of a chunk unchanged; None also if it is not a picture."""
@@ -291,9 +295,11 @@ class SessionRecorder:
         if not self._submit(write, len(encoded), is_vital=True) and self._ended is None:
             self._stop(BACKLOG_TEXT)
 
-    def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
+    def _save_sound(
+        self, name: str, sound: Sound, rate_hz: int, *, is_wav: bool = False
+    ) -> str | None:
         def write() -> None:
-            body = media.encode_pcm16(sound, rate_hz)
+            body = media.encode_pcm16(sound, rate_hz, is_wav=is_wav)
             atomic_write(self.folder / name, folder.wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, len(sound))

@@ -139,8 +139,8 @@ def recover_session(folder: Path) -> Meta:
 def recover_all(data_dir: Path | str, now: datetime | None = None) -> list[str]:
     """Recover all recordings left unfinished by a killed process or a full disk; return their ids.
 
-    Abandoned temporary files are removed from the others, too. Called by workers at start and by
-    cleanups, under a lock. Failures are logged and skipped.
+    Abandoned temporary files are removed from the others, too. Called by workers at start, by
+    cleanups and by uploaders, under a lock. Failures are logged and skipped.
     """
     now = now or datetime.now(UTC)
     place = Path(data_dir) / names.SESSIONS_FOLDER

@@ -117,7 +117,7 @@ class CascadeDuplexView(CascadeView):
         self._lines = []
         system = f"{system_prompt or DEFAULT_PROMPT} {instructions}".strip()
         prompt = await self._feed(Line("system", system), *with_added(heard, said))
-        self._prefetch_prompt()
+        await self._prefetch_prompt()
         return prompt
 
     @property
@@ -238,7 +238,7 @@ class CascadeDuplexView(CascadeView):
             self._draft = await self._drafted(words)
             self._draft.reply.start()
         elif self._draft is None and words:
-            self._prefetch_prompt(Line("user", words))
+            await self._prefetch_prompt(Line("user", words))
 
     async def _drafted(self, words: str) -> _Draft:
         """Begin a reply to these words, or without words to what was typed."""

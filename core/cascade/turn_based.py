@@ -70,10 +70,11 @@ class CascadeView(LinesMode[Line]):
         if self._prefetch is not None:
             self._prefetch.cancel()
 
-    def _prefetch_prompt(self, *more: Line) -> None:
+    async def _prefetch_prompt(self, *more: Line) -> None:
         """Have the language model cache the prompt while the user still speaks."""
         if self._prefetch is not None:
             self._prefetch.cancel()
+            await asyncio.wait({self._prefetch})
         lines = self._prompt(*more)
         self._prefetch = asyncio.ensure_future(self._parts.language_model.prefetch(lines))
 
@@ -249,7 +250,7 @@ class CascadeStreamingView(CascadeView):
         self._lines = []
         system = system_content if isinstance(system_content, str) else " ".join(system_content)
         prompt = await self._feed(Line("system", system))
-        self._prefetch_prompt()
+        await self._prefetch_prompt()
         return prompt
 
     async def feed_segment(self, segment: FloatArray) -> None:

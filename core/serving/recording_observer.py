@@ -284,7 +284,7 @@ class RealtimeRecording(TurnRecording):
             recorder.start_message_turn(turn_index, Message(role=Role.USER, content=text))
             return
         sound = sounds[0]
-        name = recorder.save_user_audio(turn_index, wav_of(sound))
+        name = recorder.save_user_audio(turn_index, wav_of(sound), is_wav=True)
         duration_ms = round(MS_PER_S * len(sound.pcm) / sound.format.bytes_per_s)
         voice = VoiceInput(duration_ms=duration_ms, audio=name)
         recorder.start_turn(turn_index, recorder.elapsed_ms(), voice)

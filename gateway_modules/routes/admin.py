@@ -167,13 +167,13 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
     return AppStateList(apps=gateway.apps.get_all_apps())
 
 
-@admin_router.put("/apps/{app_id}", responses=problems(404, 422))
+@admin_router.put("/apps/{app_id}", responses=problems(404, 422, 507))
 def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
     """Switch an app on or off; running sessions continue."""
     return AppChanged(app=gateway.apps.set_enabled(app_id, body.enabled))
 
 
-@admin_router.put("/apps", responses=problems(404, 422))
+@admin_router.put("/apps", responses=problems(404, 422, 507))
 def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
     """Switch the app named in the body on or off."""
     return set_app(body.app_id, body, gateway)

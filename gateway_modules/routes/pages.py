@@ -204,7 +204,9 @@ def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 
 
 @assets.post(
-    "/api/assets/ref_audio", dependencies=[AdminOnly], responses=problems(400, 401, 403, 413, 422)
+    "/api/assets/ref_audio",
+    dependencies=[AdminOnly],
+    responses=problems(400, 401, 403, 413, 422, 507),
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Store a voice: half a second to 30 s of audio in any file format."""
@@ -213,7 +215,9 @@ async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAud
 
 
 @assets.delete(
-    "/api/assets/ref_audio/{ref_id}", dependencies=[AdminOnly], responses=problems(401, 403, 404)
+    "/api/assets/ref_audio/{ref_id}",
+    dependencies=[AdminOnly],
+    responses=problems(401, 403, 404, 507),
 )
 def delete_ref_audio(ref_id: Name, gateway: GatewayHere) -> RefAudioChanged:
     """Delete an uploaded voice."""

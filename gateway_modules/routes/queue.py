@@ -284,7 +284,7 @@ async def eta(gateway: GatewayHere) -> scheduling.EtaStatus:
     return gateway.pool.eta_tracker.get_status()
 
 
-@router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
+@router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422, 507))
 async def set_eta(change: scheduling.EtaConfig, gateway: GatewayHere) -> scheduling.EtaStatus:
     """Change expected durations; omitted ones are unchanged; estimates follow at once."""
     await asyncio.to_thread(save_eta, gateway.store, change)

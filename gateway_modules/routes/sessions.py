@@ -37,7 +37,7 @@ ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'sel
 
 UPLOAD_FIELD: Final = "browser_recording"  # added to `meta.json`
 HEAD_BYTES: Final = 12
-NO_ROOM: Final = "The file is refused: the disk is nearly full."
+NO_ROOM: Final = "Nothing was stored: the disk is nearly full."
 NO_FILE: Final = "Send the file as multipart/form-data, named `file`."
 FIELDS_MAX: Final = 16  # of a form, besides the file
 
@@ -63,6 +63,14 @@ async def on_store_away(request: Request, error: Exception) -> Response:
         "The recordings cannot be reached at the moment. Please try again later."
     )
     return error_answer(answer, request.url.path)
+
+
+async def on_disk_error(request: Request, error: Exception) -> Response:
+    """Answer a request that would have filled the disk, of recordings or anything else."""
+    if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+        raise error
+    gateway_of(request).refusals.warn("disk full", reason=str(error))
+    return error_answer(errors.RecordingStoppedError(NO_ROOM), request.url.path)
 
 
 class Comment(WireModel):
@@ -203,17 +211,12 @@ async def upload(request: Request, recording: ExistingId, gateway: GatewayHere) 
     with gateway.uploads.counted(recording):
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
-        try:
-            async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
-                file = form.get("file")
-                if not isinstance(file, UploadFile):
-                    raise errors.BadRequestError(NO_FILE)
-                kind = file.content_type or ""
-                return await asyncio.to_thread(_keep_upload, gateway, recording, file.file, kind)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise errors.RecordingStoppedError(NO_ROOM) from error
+        async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise errors.BadRequestError(NO_FILE)
+            kind = file.content_type or ""
+            return await asyncio.to_thread(_keep_upload, gateway, recording, file.file, kind)
 
 
 def _keep_upload(gateway: Gateway, recording: str, file: BinaryIO, media_type: str) -> UploadKept:
@@ -249,7 +252,9 @@ def comment(recording: ExistingId, gateway: GatewayHere) -> Comment:
 
 
 @router.post(
-    "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
+    "/{recording_id}/comment",
+    dependencies=[OwnerOnly],
+    responses=problems(400, 403, 404, 413, 507),
 )
 def set_comment(body: Comment, recording: ExistingId, gateway: GatewayHere) -> CommentKept:
     """Replace the comment."""

@@ -236,6 +236,22 @@ async def test_recordings_are_cleaned_up_on_demand(stage: Stage) -> None:
     assert (report["status"], report["scanned"], report["dry_run"]) == ("ok", 0, True)
 
 
+@on_stage()
+async def test_the_end_of_a_conversation_asks_for_a_cleanup(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(stage.gateway.cleanup, "request", lambda: asked.append("one"))
+    async with stage.client("/ws/duplex/adx_1") as client:
+        await client.expect("queue_done")
+        assert asked == []
+    await stage.check_quiet()
+    assert len(asked) == 1
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert (await stage.http.post("/api/chat", json=chat)).is_success
+    assert len(asked) == 2
+
+
 # Every answer.
 
 

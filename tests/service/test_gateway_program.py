@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -20,8 +21,11 @@ import typer
 from typer.testing import CliRunner
 
 import gateway
+from core.serving.fake_backend import FakeBackend
 from gateway_modules.web.certificates import ensure_certificate
+from tests.service.workers import SILENCE, Client, running_worker, settings_for
 from tests.source_tree import ROOT
+from tests.system.loops import in_loop
 
 LIMIT_S = 120.0  # ends a test that hangs
 POLL_S = 0.02
@@ -102,6 +106,33 @@ def test_tls_uses_a_self_signed_certificate(tmp_path: Path) -> None:
         program.send_signal(signal.SIGINT)
         output, _ = program.communicate(timeout=LIMIT_S)
         assert program.returncode == 0 and "draining" in output
+
+
+@in_loop
+async def test_two_signals_at_once_let_sessions_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNI_SERVICE_DRAIN_TIMEOUT_S", "600")  # a slow machine ends no session
+    port = free_port()
+    with running_worker(settings_for(tmp_path / "worker"), FakeBackend) as worker:
+        address = f"127.0.0.1:{worker.port}"
+        flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", address)
+        with running(tmp_path, *flags) as program:
+            ask(f"http://127.0.0.1:{port}/health")
+            async with Client(port).talk("duplex/adx_1") as talk:
+                await talk.hear_until("queue_done")
+                await talk.prepared()
+                # Of one kind, they could become one on their way; while it is stopped, the time
+                # between them is none.
+                for sent in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+                    program.send_signal(sent)
+                assert program.stdout is not None
+                while "draining" not in await asyncio.to_thread(program.stdout.readline):
+                    assert program.poll() is None
+                assert (await talk.ask("audio_chunk", audio=SILENCE))["type"] == "result"
+                assert [each["type"] for each in await talk.stop()] == ["stopped"]
+            program.communicate(timeout=LIMIT_S)
+            assert program.returncode == 0
 
 
 def test_invalid_settings_end_the_program(tmp_path: Path) -> None:

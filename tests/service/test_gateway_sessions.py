@@ -10,12 +10,16 @@ import zipfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
+import numpy as np
 import pytest
 from starlette.datastructures import UploadFile
+from structlog.testing import capture_logs
 
+from core.audio import encode_wire_wav
 from core.schemas.queue import RequestType
+from core.store import Store
 from recording.folder import RecordingLock, read_meta, write_meta
 from recording.listing import last_accesses
 from recording.names import recording_folder
@@ -181,6 +185,9 @@ async def test_a_recording_is_downloaded_as_a_zip_file(stage: Stage) -> None:
         names = {"meta.json", "recording.json", "page.html", "big.wav", "user_audio/000.wav"}
         assert set(archive.namelist()) == names
         assert archive.read("user_audio/000.wav") == WAV
+        # Readers of streams find the end of a member by its compression alone.
+        kinds = {member.compress_type for member in archive.infolist()}
+        assert kinds == {zipfile.ZIP_DEFLATED}
 
 
 # Uploads.
@@ -268,6 +275,30 @@ async def test_an_upload_that_fills_the_temporary_folder_is_refused(
     url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
     answer = await stage.http.post(url, files=file)
     assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
+
+
+@on_stage()
+async def test_whatever_fills_the_disk_is_refused_alike(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*given: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record(stage)
+    monkeypatch.setattr("core.files.write_all", fill)
+    monkeypatch.setattr(Store, "transaction", fill)  # what SQLite says of it becomes such an error
+    sound = encode_wire_wav(np.full(16_000, 0.5, np.float32), 16_000)
+    with capture_logs() as log:
+        for method, url, body in (
+            ("POST", f"/api/sessions/{SID}/comment", {"comment": "Good."}),
+            ("POST", "/api/assets/ref_audio", {"name": "Ann", "audio_base64": sound}),
+            ("PUT", "/api/admin/apps/omni", {"enabled": False}),
+            ("PUT", "/api/config/eta", {"eta_chat_s": 7}),
+        ):
+            answer = await stage.http.request(method, url, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped"), url
+    told = [line["event"] for line in log]
+    assert "disk full" in told and "request failed" not in told
 
 
 @on_stage(limits={"recording_upload_bytes": 100_000, "reference_upload_bytes": 100_000})

@@ -187,7 +187,9 @@ async def outcome(port: int, path: str, case: Case) -> tuple[int | str, tuple[by
 
 @pytest.mark.parametrize("path", by_default(SOCKETS[:1], SOCKETS))
 @on_stage()
-async def test_every_frame_is_answered_as_the_standard_says(stage: Stage, path: str) -> None:
+async def test_every_frame_is_answered_as_the_standard_says(
+    stage: Stage, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     wrong = []
     for number, case in enumerate(CASES):
         async with asyncio.timeout(LIMIT_S):
@@ -195,3 +197,5 @@ async def test_every_frame_is_answered_as_the_standard_says(stage: Stage, path: 
         if found != (case.expected, case.pongs):
             wrong.append(f"{case.chapter}: {found}, expected {(case.expected, case.pongs)}")
     assert wrong == []
+    told = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert told == [], "a client's mistake is no error of the server, which a traceback would be"

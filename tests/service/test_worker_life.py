@@ -13,8 +13,11 @@ import pytest
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.modes import Backend, Report
+from core.schemas.chat import ChatRequest
+from core.schemas.common import Message, Role
 from core.serving import slots
 from core.serving.fake_backend import FakeBackend
+from core.serving.session_server import SessionServer
 from tests.service.workers import (
     LIMIT_S,
     SILENCE,
@@ -26,6 +29,7 @@ from tests.service.workers import (
     soon,
 )
 from tests.system.loops import in_loop
+from worker import create_app
 
 USER = {"role": "user", "content": "Hello"}
 STEPS = "loading by steps"
@@ -218,6 +222,59 @@ async def test_only_clients_with_the_secret_are_admitted(worker: RunningWorker) 
             pass
     async with friend.talk("duplex") as talk:
         await talk.prepared()
+
+
+@in_loop
+async def test_a_chat_over_http_and_the_worker_leave_no_task(tmp_path: Path) -> None:
+    app = create_app(settings_for(tmp_path), FakeBackend)
+    is_kept = False
+
+    async with app.router.lifespan_context(app):
+        sessions: SessionServer = app.state.sessions
+        await soon("the model is loaded", lambda: sessions.runtime.progress.is_loaded)
+
+        async def disconnected() -> None:
+            """Wait for a client that stays, and take long to end."""
+            nonlocal is_kept
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(20):
+                    await sessions.runtime.engine.call(list)
+                is_kept = bool(sessions.runtime.slots.owners)
+
+        before = asyncio.all_tasks()
+        request = ChatRequest(messages=[Message(role=Role.USER, content="Hello")])
+        response = await sessions.chat(request, disconnected, "")
+        assert response.success and asyncio.all_tasks() <= before
+        assert is_kept, "its slot is free before its tasks have ended"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_loop
+async def test_a_worker_closes_after_its_start_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, close = [], SessionServer.close
+
+    async def recover(_: SessionServer) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            order.append("its start has ended")
+
+    async def noted(sessions: SessionServer) -> None:
+        order.append("it closes")
+        await close(sessions)
+
+    monkeypatch.setattr(SessionServer, "recover", recover)
+    monkeypatch.setattr(SessionServer, "close", noted)
+    app = create_app(settings_for(tmp_path), FakeBackend)
+    async with app.router.lifespan_context(app):
+        await asyncio.sleep(0)  # it starts
+    assert order == ["its start has ended", "it closes"]
 
 
 def test_a_session_that_the_gateway_asks_not_to_record_leaves_no_file(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,32 @@ async def voice_chat(parts: Parts) -> CascadeStreamingView:
     view = CascadeStreamingView(parts, LoopThreads())
     await view.begin("Be kind.", voice=None, config=HalfDuplexConfig())
     return view
+
+
+class SlowToEnd(ScriptedLanguageModel):
+    """Prefetches until cancelled, and ends that in more than one turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    async def prefetch(self, lines: Sequence[Line]) -> None:
+        self.order.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            self.order.append("ended")
+
+
+async def test_a_prompt_is_prefetched_after_the_one_before_it_has_ended() -> None:
+    language_model = SlowToEnd()
+    view = await voice_chat(replace(scripted(), language_model=language_model))
+    await asyncio.sleep(0)
+    await view.begin("Be brief.", voice=None, config=HalfDuplexConfig())
+    await asyncio.sleep(0)
+    assert language_model.order == ["begun", "ended", "begun"]
 
 
 async def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:

@@ -137,6 +137,38 @@ def test_a_seat_without_a_machine_is_demand_and_not_listed() -> None:
     play("2", act, FakeEngine(room=1))
 
 
+@dataclass
+class SlowToEnd(FakeEngine):
+    """Its silent posts end a question in more than one turn of the loop."""
+
+    order: list[str] = field(default_factory=list)
+
+    async def status(self, name: str) -> PostStatus:
+        self.order.append(f"{name} asked")
+        try:
+            return await super().status(name)
+        finally:
+            if name in self.silent:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                self.order.append(f"{name} ended")
+
+
+def test_a_question_to_a_post_that_is_gone_has_ended_before_the_next_ones() -> None:
+    engine = SlowToEnd()
+
+    async def act(scene: Scene) -> None:
+        await scene.rounds()
+        engine.silent.add("seat_0")
+        await scene.conductor.step()
+        del engine.posts["seat_0"]
+        engine.order.clear()
+        await scene.conductor.step()
+        assert engine.order == ["seat_0 ended", f"{FRONT} asked"]
+
+    play("1", act, engine)
+
+
 def test_a_seat_that_moved_is_listed_where_it_is_and_a_silent_one_where_it_was() -> None:
     async def act(scene: Scene) -> None:
         await scene.rounds()

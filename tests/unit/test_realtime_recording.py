@@ -26,8 +26,8 @@ class Recorder:
     def elapsed_ms(self) -> float:
         return 0.0
 
-    def save_user_audio(self, index: int, sound: bytes) -> str:
-        return f"{index}, {encode_pcm16(sound, INPUT_SAMPLE_RATE_HZ) != b''}"
+    def save_user_audio(self, index: int, sound: bytes, *, is_wav: bool) -> str:
+        return f"{index}, {encode_pcm16(sound, INPUT_SAMPLE_RATE_HZ, is_wav=is_wav) != b''}"
 
     def start_turn(self, index: int, request_ts_ms: float, given: VoiceInput) -> None:
         assert given.duration_ms > 0
@@ -49,7 +49,7 @@ def test_speech_is_resampled_when_it_is_written(kind: str) -> None:
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, 30_001).astype(np.float32)
     sound = AudioClip.of(encoded(noise, kind, written.rate_hz), written)
     expected = encode_pcm16(to_pcm(model_samples(sound)), INPUT_SAMPLE_RATE_HZ)
-    assert encode_pcm16(wav_of(sound), INPUT_SAMPLE_RATE_HZ) == expected
+    assert encode_pcm16(wav_of(sound), INPUT_SAMPLE_RATE_HZ, is_wav=True) == expected
 
 
 def test_both_engines_responses_are_recorded_as_turns() -> None:

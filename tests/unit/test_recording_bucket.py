@@ -100,6 +100,24 @@ def test_running_and_unfinished_recordings_are_not_sealed(tmp_path: Path) -> Non
     check_equal(bucket, bench.folder("a"))
 
 
+def test_unfinished_recordings_are_recovered_and_uploaded_within_an_hour(tmp_path: Path) -> None:
+    bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
+    (bench.folder("a") / "meta.json").unlink()  # as a full disk may leave it
+    is_uploaded: list[bool] = []
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now += HOUR_S / 2
+        is_uploaded.append(bucket.seal("a") is not None)
+        return len(is_uploaded) == 4
+
+    seen = Uploader(bucket, tmp_path, RecordingSettings(), wait=wait, clock=lambda: now)
+    seen.start()
+    seen._thread.join(60)
+    assert is_uploaded == [False, False, False, True]
+    check_equal(bucket, bench.folder("a"))
+
+
 @pytest.mark.parametrize("cut", [0, 1, 3, 6])
 def test_an_interrupted_upload_is_repeated(tmp_path: Path, cut: int) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()

@@ -12,6 +12,7 @@ import pytest
 import soundfile
 import soxr  # type: ignore[import-untyped]  # ships no type information
 
+from core.audio import encode_wav
 from core.schemas.duplex import Result
 from recording import names
 from recording import replay as replay_module
@@ -243,7 +244,7 @@ def test_finalize_has_the_replay_made(tmp_path: Path) -> None:
     recorder.record_input(0, level_pcm(0.1, UNIT))
     chat = bench.turns("chat", "chat")
     chat.start_turn(0, 0.0, TextInput(text="Hi"))
-    chat.save_ai_audio_turn(0, level_pcm(0.1, 24_000))
+    chat.save_ai_audio_turn(0, encode_wav(level(0.1, 24_000), 24_000))
     chat.end_turn(text="Hello")
     end(recorder)
     end(chat)

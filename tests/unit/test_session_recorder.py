@@ -182,6 +182,21 @@ def test_audio_is_clipped_and_invalid_audio_is_silent_or_left_out(bench: Bench) 
     assert [chunk.index for chunk in duplex_of(folder).chunks] == [0, 4]
 
 
+def test_a_clients_samples_are_not_decoded_as_a_file(bench: Bench) -> None:
+    sent = encode_wav(level(0.5, 8), 16_000)
+    call, talk = bench.duplex("dx"), bench.turns("tb")
+    call.record_input(0, sent)
+    talk.start_voice_turn(0, sent)
+    item = AudioContent(data=base64.b64encode(sent).decode())
+    talk.start_message_turn(1, Message(role=Role.USER, content=[item]))
+    end(call)
+    end(talk)
+    for name, number in (("dx", 0), ("tb", 0), ("tb", 1)):
+        _, heard = pcm(bench.folder(name) / f"user_audio/00{number}.wav")
+        assert len(heard) == len(sent) // 4, "each float32 is a sample"
+        assert heard[0] == 32_767, "the mark of a WAV file is a number far above 1"
+
+
 def test_settings_are_stored_without_their_audio(bench: Bench) -> None:
     voice = encode_wire_audio(level(0.1, 32_000))
     config = {

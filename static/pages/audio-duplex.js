@@ -5,16 +5,14 @@ import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { loadInSpareTime, nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { duplexParts, loadCall, loadSoundFiles, mountSuggestions } from "../duplex/lib/call-parts.js";
+import { duplexParts, loadCall, loadSoundFiles } from "../duplex/lib/call-parts.js";
 import { mountCallRecorder } from "../duplex/ui/call-view.js";
 import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
-import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
+import { DUPLEX_FIELDS, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountSourceChoice, SOURCE_FIELDS } from "../duplex/ui/source-choice.js";
 
-const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
 
 const page = await startPage({ titleKey: "app.audio_duplex.title" });
@@ -38,10 +36,10 @@ const devices = mountAudioDeviceSelector(byId("devices"), {
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
 async function openSource() {
-  const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
+  const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones") };
   const sound = source.sound();
   fileProgress.hidden = store.get("source") === "mic";
-  if (store.get("source") === "mic" || !sound) return suggestions.openMicrophone(microphone);
+  if (store.get("source") === "mic" || !sound) return view.openMicrophone(microphone);
   const { openSoundFile } = await loadSoundFiles();
   return openSoundFile({
     sound,
@@ -70,8 +68,7 @@ function reopenMicrophone() {
 async function start() {
   if (store.get("source") !== "mic" && !source.sound()) return source.askForFile();
   await prompt.ready();
-  const { systemPrompt, prepare } = prompt.given();
-  await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config: duplexConfigOf(store) } });
+  await call.start(prompt.given());
   void devices.refresh(); // device names require permission
 }
 
@@ -82,15 +79,9 @@ const view = mountLiveView(call, {
   modelName,
 });
 
-const suggestions = mountSuggestions(call, {
-  start: view.start,
-  type: (sentence) => call.session?.sendText(sentence),
-  onSpoken: view.addCaption,
-});
-
 function say(/** @type {string} */ sentence) {
   if (!call.isActive) store.set("source", "mic");
-  suggestions.say(sentence);
+  view.say(sentence);
 }
 
 mountCallRecorder(byId("after-call"), call, { appType: "audio_duplex", isOn: () => store.get("record") });
@@ -100,7 +91,6 @@ followSettings(call, store, reopenMicrophone);
 
 await nextTask();
 view.update();
-if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
 loadInSpareTime(prompt.ready, view.loadInstruments, loadCall);
 

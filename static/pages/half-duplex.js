@@ -2,7 +2,6 @@
 
 import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
-import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { HALF_FIELDS, halfConfigOf } from "../duplex/lib/call-settings.js";
 import { mountAfterCall, mountCallView } from "../duplex/ui/call-view.js";
 import { halfButtons, mountCallMeters, mountHalfFigures, mountHalfTurns, mountHalfWave } from "../duplex/ui/meters.js";
@@ -110,7 +109,6 @@ await nextTask();
 mountModelNote(byId("model-note"), page, suggestions.say);
 
 mountServiceNote(byId("service-note"), page);
-if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 view.update();
 page.ready();
 loadInSpareTime(presets.ready, loadHalfCall);

@@ -4,19 +4,18 @@ import { byId, mountView, on, toast, toastProblem } from "../shared/lit.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime, nextTask } from "../shared/async.js";
 import { t } from "../shared/texts.js";
-import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
+import { liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
 import { startPage } from "../shared/page.js";
 import { iconPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { duplexParts, loadCall, mountSuggestions } from "../duplex/lib/call-parts.js";
+import { duplexParts, loadCall } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
-import { mountCameraStage, mountFullView, mountScreenTools } from "../duplex/ui/camera-stage.js";
+import { mountCameraStage, mountScreenTools } from "../duplex/ui/camera-stage.js";
 import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 
-const CHUNK_SAMPLES = 16_000; // one second
 const SOURCES = Object.freeze({ live: "camera", file: "film" });
 
 const page = await startPage({ titleKey: "app.omni.title" });
@@ -49,11 +48,7 @@ const stage = mountCameraStage(byId("screen"), {
   },
 });
 const pictures = createPictureTaker({ grab: stage.grab, isFile });
-const microphoneWish = () => ({
-  deviceId: devices.micId,
-  echoCancellation: !store.get("headphones"),
-  chunkSamples: CHUNK_SAMPLES,
-});
+const microphoneWish = () => ({ deviceId: devices.micId, echoCancellation: !store.get("headphones") });
 /** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */ let openedFileMode = null;
 const fileMode = late(
   () => import("../duplex/ui/file-mode.js"),
@@ -81,7 +76,7 @@ async function openSource() {
   if (isFile()) return (await fileMode()).open();
   await stage.open();
   tools.update();
-  return suggestions.openMicrophone(microphoneWish());
+  return view.openMicrophone(microphoneWish());
 }
 
 const call = duplexCall({
@@ -114,11 +109,7 @@ async function start() {
   const [shown] = await Promise.all([showPicture(), prompt.ready()]);
   shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
-  const config = duplexConfigOf(store);
-  const isOpen = await call.start({
-    systemPrompt,
-    prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) },
-  });
+  const isOpen = await call.start({ systemPrompt, prepare: { ...prepare, max_slice_nums: sliceCountOf(store) } });
   if (!isOpen && !call.isActive) release(); // not what a call started by an earlier press uses
   void devices.refresh();
 }
@@ -144,26 +135,19 @@ const view = mountLiveView(call, {
   openCamera: () => void useCamera(() => stage.open()),
   useFile: () => (view.notice.clear(), store.set("source", "file")),
 });
-const suggestions = mountSuggestions(call, {
-  start: view.start,
-  type: (sentence) => call.session?.sendText(sentence),
-  onSpoken: view.addCaption,
-});
 
 function say(/** @type {string} */ sentence) {
   if (!call.isActive) store.set("source", "live");
-  suggestions.say(sentence);
+  view.say(sentence);
 }
 
 await nextTask();
-const full = mountFullView(() => tools.update());
 const tools = mountScreenTools(
   { bar: byId("tools"), corner: byId("screen-corner") },
   {
     store,
     hasCamera: () => stage.hasCamera,
     flip: () => void useCamera(async () => (await stage.flip()) || toast(t("omni.one_camera"))),
-    full,
   },
 );
 const showPicture = late(
@@ -190,6 +174,5 @@ on(store, "change", () => {
 showSource().catch(toastProblem);
 await nextTask();
 view.update();
-if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
 loadInSpareTime(prompt.ready, showPicture, view.loadInstruments, loadCall);

@@ -95,7 +95,7 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
   const call = halfDuplexCall({
     parts: {
       keepAwake: () => ({ release: async () => void (awake.released += 1) }),
-      onDeviceChange: () => () => {},
+      onDeviceChange: () => {},
       openBargeIn: async () => assert.fail("half duplex has no barge-in"),
       openPlayer: async () => {
         players.push(new FakePlayer());
@@ -156,7 +156,7 @@ test("sound flows from the microphone to the server and back to the speaker", as
   call.interrupt();
   assert.equal(player.done.at(-1), "flush");
   assert.equal(socket.last.type, "interrupt");
-  call.close();
+  call.session?.close();
 });
 
 test("a microphone that refuses is a problem with a next step, and nothing stays open", async () => {
@@ -170,7 +170,7 @@ test("a microphone that refuses is a problem with a next step, and nothing stays
   assert.equal(call.isActive, false);
   door.fail = null;
   assert.equal(await call.start({}), true);
-  call.close();
+  call.session?.close();
 });
 
 test("giving up while the browser still asks for the microphone opens no session", async () => {
@@ -211,7 +211,7 @@ test("a microphone that is unplugged can be taken up again in the same call", as
   await call.reopenSource();
   assert.ok(microphones[1].isStarted && microphone.isClosed);
   assert.ok(events.some(({ type, detail }) => type === "solved" && detail.code === "unplugged"));
-  call.close();
+  call.session?.close();
 });
 
 test("a silent microphone is told and taken back", async () => {
@@ -225,7 +225,7 @@ test("a silent microphone is told and taken back", async () => {
       ["solved", "silent_microphone"],
     ],
   );
-  call.close();
+  call.session?.close();
 });
 
 test("mute keeps the sound back and the level down", async () => {
@@ -239,7 +239,7 @@ test("mute keeps the sound back and the level down", async () => {
   call.setMuted(false);
   microphone.tell("chunk", { audio: new Float32Array(8_000) });
   assert.equal(socket.sent.length, sent + 1);
-  call.close();
+  call.session?.close();
 });
 
 test("whatever ends the session closes the devices and says why", async () => {
@@ -259,7 +259,7 @@ test("the chosen speaker is used from the start", async () => {
   const { call, players } = stage({ devices: { micId: "m", speakerId: "s" } });
   await call.start({});
   assert.deepEqual(players[0].done, ["init", "sink s"]);
-  call.close();
+  call.session?.close();
 });
 
 test("every callState has a colour, and buttons follow the state", () => {

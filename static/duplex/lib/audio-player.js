@@ -210,7 +210,11 @@ export class AudioPlayer extends Emitter {
     const { placement, gapS, isCounted } = this.#schedule.place(durationS, now);
     const chunkIndex = this.#chunkIndex;
     this.#chunkIndex += 1;
-    if (isCounted) this.#reportGap(gapS, chunkIndex);
+    if (isCounted) {
+      const [{ gapCount: gapIndex, totalShiftMs }, turn] = [this.metrics, this.#schedule.turnCount];
+      /** @type {PlayerGap} */ const gap = { gapIndex, gapMs: gapS * MS_PER_S, totalShiftMs, chunkIndex, turn };
+      this.emit("gap", gap);
+    }
     if (placement === null) return false;
     const buffer = new AudioBuffer({ length: samples.length, sampleRate: context.sampleRate });
     buffer.copyToChannel(/** @type {Float32Array<ArrayBuffer>} */ (samples), 0);
@@ -247,17 +251,6 @@ export class AudioPlayer extends Emitter {
       queued.source = null; // so that its end is not counted as played
       source?.stop(endS);
     }
-  }
-
-  #reportGap(/** @type {number} */ gapS, /** @type {number} */ chunkIndex) {
-    /** @type {PlayerGap} */ const gap = {
-      gapIndex: this.#schedule.gapCount,
-      gapMs: gapS * MS_PER_S,
-      totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
-      chunkIndex,
-      turn: this.#schedule.turnCount,
-    };
-    this.emit("gap", gap);
   }
 
   #report() {

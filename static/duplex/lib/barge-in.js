@@ -19,10 +19,7 @@ const DUCK_DB = -9; // attenuation while a sound may still be a backchannel, dB
  * @typedef {"listening" | "speaking" | "ducked" | "held" | "interrupted"} BargeInState
  */
 
-/**
- * @typedef {"isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush"} PlayerUse
- * @typedef {Pick<AudioPlayer, PlayerUse>} Player
- */
+/** @typedef {Pick<AudioPlayer, "isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush">} Player */
 
 /**
  * A source of speech frames: the microphone or a file.
@@ -101,7 +98,9 @@ export class BargeIn extends EventTarget {
     this.#act(action);
     const { isPlaying } = this.#player; // after a flush it is not
     if (isPlaying && this.#gate.state === "idle") this.#setState("speaking");
-    if (!isPlaying && this.state !== "interrupted") this.#endAnswer();
+    if (isPlaying || this.state === "interrupted") return;
+    if (this.state === "ducked" || this.state === "held") this.#recover();
+    this.#setState("listening");
   };
 
   #act(/** @type {GateAction} */ action) {
@@ -117,11 +116,6 @@ export class BargeIn extends EventTarget {
       this.flush();
       this.dispatchEvent(new Event("interrupt"));
     }
-  }
-
-  #endAnswer() {
-    if (this.state === "ducked" || this.state === "held") this.#recover();
-    this.#setState("listening");
   }
 
   #recover() {

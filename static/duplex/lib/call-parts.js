@@ -10,14 +10,10 @@ import { keepAwake, pageVisibility } from "../../shared/page-visibility.js";
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 
 /** Microphone and playback, loaded at the first call or earlier while the page is idle. */
-const loadCallSound = late(async () => {
-  const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
-    import("./audio-player.js"),
-    import("./barge-in.js"),
-    import("./capture.js"),
-  ]);
-  return { AudioPlayer, BargeIn, openMicrophone };
-});
+const loadCallSound = late(
+  () => Promise.all([import("./audio-player.js"), import("./barge-in.js"), import("./capture.js")]),
+  ([player, bargeIn, capture]) => ({ ...player, ...bargeIn, ...capture }),
+);
 const openMicrophone = async (/** @type {MicrophoneOptions} */ options) => (await loadCallSound()).openMicrophone(options);
 /** Sources that replace the microphone: audio files and spoken sentences. */
 export const loadSoundFiles = late(() => import("./file-source.js"));
@@ -33,11 +29,7 @@ export const loadHalfCall = () => Promise.all([loadHalfDuplex(), loadCallSound()
   openPlayer: async (options) => new (await loadCallSound()).AudioPlayer(options),
   openBargeIn: async (player) => new (await loadCallSound()).BargeIn(player),
   keepAwake,
-  onDeviceChange(listener) {
-    const { mediaDevices } = navigator;
-    mediaDevices?.addEventListener("devicechange", listener);
-    return () => mediaDevices?.removeEventListener("devicechange", listener);
-  },
+  onDeviceChange: (listener) => navigator.mediaDevices?.addEventListener("devicechange", listener),
 };
 
 /** @param {"audio_duplex" | "omni"} appId @returns {CallParts<DuplexSession>} */

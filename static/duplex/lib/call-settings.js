@@ -82,12 +82,14 @@ export const OMNI_FIELDS = Object.freeze({
 
 /** @typedef {SettingsStore<typeof OMNI_FIELDS>} OmniStore */
 
+/** @typedef {ReturnType<typeof subtitleLookOf>} SubtitleLook */
+
 export function subtitleLookOf(/** @type {OmniStore} */ store) {
   return {
     isOn: store.get("subtitles"),
-    heightPercent: store.get("subtitle_height"),
-    bottomPercent: store.get("subtitle_bottom"),
-    topPercent: store.get("subtitle_top"),
+    heightPercent: store.get("subtitle_height"), // of the picture
+    bottomPercent: store.get("subtitle_bottom"), // opacity of the newest line
+    topPercent: store.get("subtitle_top"), // opacity of the oldest line
   };
 }
 

@@ -108,19 +108,15 @@ export function problemOfDevice(error, isInCall) {
 
 /** Code of a `getUserMedia` error. @param {unknown} error @param {string} missing code if there is no such device */
 export function deviceCode(error, missing) {
-  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "permission_denied";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return missing;
-    case "NotReadableError":
-    case "AbortError":
-      return "busy";
-    default:
-      return "unsupported";
-  }
+  /** @type {Record<string, string>} */ const codes = {
+    NotAllowedError: "permission_denied",
+    SecurityError: "permission_denied",
+    NotFoundError: missing,
+    OverconstrainedError: missing,
+    NotReadableError: "busy",
+    AbortError: "busy",
+  };
+  return (error instanceof Error && codes[error.name]) || "unsupported";
 }
 
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]); // codes that concern the browser rather than the camera

@@ -27,26 +27,6 @@ export function gradeLow(value, [good, bearable]) {
 /** @param {number | null} value @param {readonly number[]} limits lower bounds of good and acceptable @returns {Grade} */
 export const gradeHigh = (value, [good, bearable]) => gradeLow(value === null ? null : -value, [-good, -bearable]);
 
-export function figuresOf(/** @type {SessionState} */ state, /** @type {number} */ maxKvTokens) {
-  const unit = state.units.at(-1) ?? null;
-  const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
-  const wallMs = unit?.wallClockMs ?? null;
-  const isSounding = state.activity === "speaking" && state.isTurnOpen;
-  return {
-    kvShare,
-    wallMs,
-    costMs: unit?.costAllMs ?? null,
-    grades: {
-      kv: gradeLow(kvShare, KV_SHARE),
-      infer: gradeLow(wallMs === null ? null : wallMs / state.chunkMs, INFER_SHARE),
-      ttfs: gradeLow(state.ttfsMs, TTFS_MS),
-      ahead: gradeHigh(isSounding ? state.aheadMs : null, AHEAD_MS),
-      shift: gradeLow(unit && state.totalShiftMs, SHIFT_MS),
-      drift: gradeLow(state.driftMs === null ? null : Math.abs(state.driftMs), DRIFT_MS),
-    },
-  };
-}
-
 // Units as columns of the timeline: stages stacked in ms, context, buffered audio, gaps.
 
 export const COLUMNS_SHOWN = 60;
@@ -56,31 +36,21 @@ const AHEAD_SCALE_MS = 2_000; // full scale of the line of buffered audio, ms
 
 /** From bottom to top. @type {readonly ["read", "think", "voice", "sound", "rest"]} */
 export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"]);
-/** @typedef {typeof STAGES[number]} Stage */
-
-/** @typedef {"listen" | "speak" | "interrupt"} UnitKind */
 
 /** @typedef {ReturnType<typeof columnOf>} UnitColumn */
 
-/** @param {UnitRecord} unit @returns {UnitKind} */
-export function kindOf(unit) {
+export function kindOf(/** @type {UnitRecord} */ unit) {
   if (unit.isBargeIn || unit.isMuted) return "interrupt";
   return unit.isListen ? "listen" : "speak";
-}
-
-export function stagesOf(/** @type {UnitRecord} */ unit) {
-  const read = unit.prefillMs;
-  const think = unit.costLlmMs;
-  const voice = unit.costTtsMs;
-  const sound = unit.costToken2wavMs ?? 0;
-  return { read, think, voice, sound, rest: Math.max(0, unit.costAllMs - read - think - voice - sound) };
 }
 
 const bounded = (/** @type {number} */ share) => Math.min(1, Math.max(0, share));
 
 /** @param {UnitRecord} unit @param {{chunkMs: number, maxKvTokens: number}} limits */
 export function columnOf(unit, { chunkMs, maxKvTokens }) {
-  const stagesMs = stagesOf(unit);
+  const { prefillMs: read, costLlmMs: think, costTtsMs: voice } = unit;
+  const sound = unit.costToken2wavMs ?? 0;
+  const stagesMs = { read, think, voice, sound, rest: Math.max(0, unit.costAllMs - read - think - voice - sound) };
   const totalMs = STAGES.reduce((sum, stage) => sum + stagesMs[stage], 0);
   return {
     step: unit.step,
@@ -107,28 +77,32 @@ export function heightMs(columns, chunkMs) {
   return Math.min(MOST_BUDGETS * chunkMs, Math.max(chunkMs, highest)) * HEADROOM;
 }
 
-/** Kind of a recent level. @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
+/** Kind of a recent level. @typedef {ReturnType<typeof levelKindOf>} LevelKind */
+
+export function levelKindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
+  if (activity === "speaking" || activity === "interrupted") return "answer";
+  if (isMicMuted || activity === "thinking" || activity === "settling") return "closed";
+  return activity === "hearing" ? "speech" : "quiet";
+}
 
 // Metrics of a call: values and grades.
 
 /** @typedef {{name: string, label: string, text: string, grade?: Grade}} Metric */
 
-/**
- * Values shown in addition to the session's state.
- * @typedef {Object} MetricsExtra
- * @property {number} maxKvTokens
- * @property {number} delayMs target playback delay
- * @property {string} modelName
- * @property {boolean} hasVision
- */
-
-export const NOTHING = "—";
+const NOTHING = "—";
 
 const ms = (/** @type {number | null} */ value) => (value === null ? NOTHING : `${formatNumber(Math.round(value))} ms`);
 
-/** The figures of a full-duplex call. @param {SessionState} state @param {MetricsExtra} extra @returns {Metric[]} */
+/**
+ * The figures of a full-duplex call.
+ * @param {SessionState} state
+ * @param {{maxKvTokens: number, delayMs: number, modelName: string, hasVision: boolean}} extra `delayMs`: target playback delay
+ * @returns {Metric[]}
+ */
 export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVision }) {
-  const { kvShare, wallMs, costMs, grades } = figuresOf(state, maxKvTokens);
+  const unit = state.units.at(-1) ?? null;
+  const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
+  const isSounding = state.activity === "speaking" && state.isTurnOpen;
   const isLive = state.preparedAtMs !== null;
   const percent = kvShare === null ? "" : ` (${formatNumber(kvShare * 100)} %)`;
   const gaps = state.gapCount > 0 ? ` · ${tn("live.metric.gaps", state.gapCount)}` : "";
@@ -141,14 +115,18 @@ export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVisio
     ["session", state.recordingSessionId ?? state.sessionId],
     ["model", modelName],
     ["chunks", isLive ? `${formatNumber(state.chunksSent)}${lost}` : ""],
-    ["kv", isLive ? kv : "", grades.kv],
+    ["kv", isLive ? kv : "", gradeLow(kvShare, KV_SHARE)],
     ["vision", isLive ? vision() : ""],
-    ["infer", wallMs === null ? "" : `${ms(wallMs)} (${ms(costMs)})`, grades.infer],
-    ["ttfs", ms(state.ttfsMs), grades.ttfs],
+    [
+      "infer",
+      unit ? `${ms(unit.wallClockMs)} (${ms(unit.costAllMs)})` : "",
+      gradeLow(unit && unit.wallClockMs / state.chunkMs, INFER_SHARE),
+    ],
+    ["ttfs", ms(state.ttfsMs), gradeLow(state.ttfsMs, TTFS_MS)],
     ["delay", ms(delayMs)],
-    ["ahead", `${ms(isLive ? state.aheadMs : null)}${gaps}`, grades.ahead],
-    ["shift", isLive ? ms(state.totalShiftMs) : "", grades.shift],
-    ["drift", ms(state.driftMs), grades.drift],
+    ["ahead", `${ms(isLive ? state.aheadMs : null)}${gaps}`, gradeHigh(isSounding ? state.aheadMs : null, AHEAD_MS)],
+    ["shift", isLive ? ms(state.totalShiftMs) : "", gradeLow(unit && state.totalShiftMs, SHIFT_MS)],
+    ["drift", ms(state.driftMs), gradeLow(state.driftMs && Math.abs(state.driftMs), DRIFT_MS)],
   ];
   return rows
     .filter(([name]) => hasVision || name !== "vision")

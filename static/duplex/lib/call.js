@@ -22,7 +22,7 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
  * @property {(player: AudioPlayer) => Promise<BargeIn>} openBargeIn
  * @property {(options: object) => Promise<Session>} openSession
  * @property {() => WakeLock} keepAwake
- * @property {(listener: () => void) => () => void} onDeviceChange a device was plugged in or out; returns a function that removes the listener
+ * @property {(listener: () => void) => void} onDeviceChange a device was plugged in or out
  */
 
 /**
@@ -55,7 +55,6 @@ export class Call extends Emitter {
   /** @type {AudioPlayer | null} */ player = null;
   /** @type {LiveSource | null} */ source = null;
   #options;
-  #offDeviceChange;
   /** @type {DeviceState} */ devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
   /** @type {AbortController | null} ends the listeners of the source now open */ #sourceEnd = null;
   /** @type {WakeLock | null} */ #wakeLock = null;
@@ -70,7 +69,7 @@ export class Call extends Emitter {
     super();
     this.#options = options;
     this.kind = createKind(this);
-    this.#offDeviceChange = options.parts.onDeviceChange(() => {
+    options.parts.onDeviceChange(() => {
       if (this.#isSourceLost) this.#reopen().catch(() => undefined); // still missing: already reported
     });
   }
@@ -153,14 +152,6 @@ export class Call extends Emitter {
   /** Registers a callback that runs at the end of each call, before the devices are closed. @param {() => Promise<void>} run */
   beforeClose(run) {
     this.#closers.push(run);
-  }
-
-  /** Ends at once; the object must not be used afterwards. */
-  close() {
-    this.#offDeviceChange();
-    this.#round += 1;
-    this.session?.close();
-    void this.#closeDevices();
   }
 
   async #makeSession() {

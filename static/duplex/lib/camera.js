@@ -66,22 +66,15 @@ function openStream({ facing = "user", deviceId }) {
   return openUserMedia({ video }, "not_found");
 }
 
-function untilPicture(/** @type {HTMLVideoElement} */ video) {
-  if (video.readyState >= HAVE_CURRENT_DATA) return Promise.resolve();
-  return new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
-}
-
 /** An open camera. Event `ended` (CodedError "unplugged") when it is taken away. */
 export class Camera extends EventTarget {
-  /** Element that shows the camera. @readonly */
-  video;
   /** @type {MediaStream | null} */ #stream = null;
   /** @type {Facing} */ facing;
   #round = 0; // incremented at each switch and end, so that a camera that opens too late is closed again
 
   constructor(/** @type {CameraOptions} */ { facing = "user", video = document.createElement("video") }) {
     super();
-    this.video = video;
+    this.video = video; // shows the camera
     this.facing = facing;
     video.muted = true;
     video.playsInline = true;
@@ -122,7 +115,8 @@ export class Camera extends EventTarget {
       if (this.#stream === stream) this.close();
       throw error;
     }
-    await untilPicture(this.video);
+    if (this.video.readyState >= HAVE_CURRENT_DATA) return;
+    await new Promise((resolve) => this.video.addEventListener("loadeddata", resolve, { once: true }));
   }
 
   async flip() {

@@ -129,9 +129,6 @@ function connectStream(stream, { context: given }) {
 }
 
 export class Microphone extends Capture {
-  stream;
-  context;
-  #source;
   #isOwnContext;
   #silentMs = 0;
   #isClosed = false;
@@ -140,15 +137,10 @@ export class Microphone extends Capture {
   constructor(/** @type {MediaStream} */ stream, /** @type {MicrophoneOptions} */ options) {
     super();
     this.stream = stream;
-    const connected = connectStream(stream, options);
-    this.context = connected.context;
-    this.#source = connected.source;
+    const { context, source } = connectStream(stream, options);
+    this.context = context;
+    this.output = source; // its node in the context, for recorders and mixers
     this.#isOwnContext = options.context === undefined;
-  }
-
-  /** Its node in the context, for recorders and mixers. @returns {AudioNode} */
-  get output() {
-    return this.#source;
   }
 
   get label() {
@@ -157,7 +149,7 @@ export class Microphone extends Capture {
 
   /** Called by `openMicrophone` only. @param {number} chunkSamples */
   async connect(chunkSamples) {
-    await this.listenTo(this.#source, chunkSamples);
+    await this.listenTo(this.output, chunkSamples);
     const [track] = this.stream.getAudioTracks();
     track?.addEventListener("ended", () => this.emit("ended", new CodedError("unplugged")));
     this.#endWatch = keepRunning(this.context, (isRunning) => this.emit(isRunning ? "resumed" : "suspended", null));
@@ -169,7 +161,7 @@ export class Microphone extends Capture {
     this.#endWatch();
     super.close();
     this.#isClosed = true;
-    this.#source.disconnect();
+    this.output.disconnect();
     for (const track of this.stream.getTracks()) track.stop();
     if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
   }
@@ -264,15 +256,10 @@ export function keepRunning(context, onChange) {
 export function untilRunning(context, signal) {
   return new Promise((resolve, reject) => {
     const check = () => {
-      if (context.state !== "running") return;
-      context.removeEventListener("statechange", check);
-      resolve();
+      if (context.state === "running") resolve();
     };
-    context.addEventListener("statechange", check);
-    signal?.addEventListener("abort", () => {
-      context.removeEventListener("statechange", check);
-      reject(signal.reason);
-    });
+    context.addEventListener("statechange", check, { signal });
+    signal?.addEventListener("abort", () => reject(signal.reason));
     check();
   });
 }

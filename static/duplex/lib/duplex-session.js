@@ -5,7 +5,7 @@ import { floatsToBase64 } from "../../shared/pcm.js";
 import { endReason, numberOr0 } from "../../shared/server-messages.js";
 import { activityOf, afterResult, breaksOff, cutTurn, isTurnStart, timeToSpeech } from "./full-duplex.js";
 import { LiveSession } from "./live-session.js";
-import { captioned, DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted } from "./session-state.js";
+import { captioned, initialState, isMuted } from "./session-state.js";
 
 /** @import { DuplexPrepared, DuplexServerMessage, Paused, Result, ResultPart } from "../../../types/protocol.js" */
 /** @import { PlayerGap } from "../../../types/devices.js" */
@@ -16,6 +16,8 @@ import { captioned, DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isM
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_OUTPUT_RATE_HZ = 24_000;
 const DRAIN_POLL_MS = 100;
+const GAP_REPORT_MS = 500;
+const GAPS_PER_MESSAGE = 20;
 const MS_PER_S = 1_000;
 
 /** @type {ReadonlySet<Phase>} */ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
@@ -28,7 +30,15 @@ export class DuplexSession extends LiveSession {
   #seq = 0;
   #budget = new UploadBudget();
   /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
-  #diagnostics;
+  /** @type {PlayerGap[]} not yet reported */ #gaps = [];
+  #gapsLeftOut = 0;
+  /** Reports gaps as they occur, in at most two messages a second. */
+  #reportGaps = throttled(() => {
+    const gaps = this.#gaps.map(gapOnWire);
+    if (gaps.length === 0) return;
+    this.send({ type: "client_diagnostic", metrics: { event: "gap", gaps, gaps_left_out: this.#gapsLeftOut } });
+    [this.#gaps, this.#gapsLeftOut] = [[], 0];
+  }, GAP_REPORT_MS);
 
   constructor(/** @type {DuplexSessionOptions} */ given) {
     const options = {
@@ -40,7 +50,6 @@ export class DuplexSession extends LiveSession {
     };
     super(options, initialState, activityOf);
     this.#options = options;
-    this.#diagnostics = createDiagnostics((message) => this.send(message));
   }
 
   /** Sends a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it was sent. */
@@ -61,14 +70,23 @@ export class DuplexSession extends LiveSession {
   }
 
   /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */
-  sendChunk(input) {
+  sendChunk({ audio, maxSliceNums }) {
     if (this.state.phase !== "running" || !this.isConnected) return "not_running";
     if (!this.#budget.allowsChunk(this.bufferedBytes)) {
       this.change({ chunksUploadDropped: this.state.chunksUploadDropped + 1 });
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }
-    this.#budget.noteChunk(this.#sendUnit(input));
+    const sentBytes = this.send({
+      type: "audio_chunk",
+      audio: floatsToBase64(audio),
+      seq: this.#seq,
+      client_ts: this.clock.unixMs() / MS_PER_S,
+      ...(this.state.isForceListen && { force_listen: true }),
+      ...(maxSliceNums && { max_slice_nums: maxSliceNums }),
+    });
+    this.#seq += 1;
+    this.#budget.noteChunk(sentBytes);
     this.change({ chunksSent: this.state.chunksSent + 1 });
     return "sent";
   }
@@ -135,21 +153,9 @@ export class DuplexSession extends LiveSession {
   noteGap(gap) {
     if (!this.isActive) return;
     if (LIVE.has(this.state.phase)) this.change({ gapSinceUnitMs: this.state.gapSinceUnitMs + gap.gapMs });
-    this.#diagnostics.noteGap(gap);
-  }
-
-  /** @param {DuplexInput} input @returns {number} Bytes of the message. */
-  #sendUnit(input) {
-    const message = {
-      type: "audio_chunk",
-      audio: floatsToBase64(input.audio),
-      seq: this.#seq,
-      client_ts: this.clock.unixMs() / MS_PER_S,
-      ...(this.state.isForceListen && { force_listen: true }),
-      ...(input.maxSliceNums && { max_slice_nums: input.maxSliceNums }),
-    };
-    this.#seq += 1;
-    return this.send(message);
+    if (this.#gaps.length < GAPS_PER_MESSAGE) this.#gaps.push(gap);
+    else this.#gapsLeftOut += 1;
+    this.#reportGaps();
   }
 
   /** @param {DuplexStart} given @override @protected */
@@ -160,9 +166,9 @@ export class DuplexSession extends LiveSession {
   /** @param {DuplexPrepared} message @override @protected */
   preparedChange(message) {
     return {
-      chunkMs: numberOr0(message.chunk_ms) || DEFAULT_CHUNK_MS,
+      chunkMs: numberOr0(message.chunk_ms) || this.state.chunkMs,
       maxKvTokens: message.max_kv_tokens ?? null,
-      pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
+      pauseTimeoutS: numberOr0(message.pause_timeout) || this.state.pauseTimeoutS,
       kvTokens: numberOr0(message.prompt_tokens),
     };
   }
@@ -266,13 +272,15 @@ export class DuplexSession extends LiveSession {
 
   /** @override @protected */
   onLeave() {
-    if (this.state.preparedAtMs !== null) this.#diagnostics.sendSummary(this.state, this.clock.nowMs());
+    if (this.state.preparedAtMs === null) return;
+    this.#gaps = []; // the totals contain them
+    this.send({ type: "client_diagnostic", metrics: sessionSummary(this.state, this.clock.nowMs()) });
   }
 
   /** @override @protected */
   onOver() {
     clearInterval(this.#drainTimer);
-    this.#diagnostics.close();
+    this.#gaps = [];
   }
 }
 
@@ -307,33 +315,7 @@ export class UploadBudget {
   }
 }
 
-// Playback reports to the server: gaps as they occur, at most two messages a second, and totals at the end.
-
-const PERIOD_MS = 500;
-const GAPS_PER_MESSAGE = 20;
-
-function createDiagnostics(/** @type {(message: object) => void} */ send) {
-  /** @type {PlayerGap[]} */ let waiting = [];
-  let leftOut = 0;
-  const flush = throttled(() => {
-    if (waiting.length === 0) return;
-    send({ type: "client_diagnostic", metrics: { event: "gap", gaps: waiting.map(gapOnWire), gaps_left_out: leftOut } });
-    [waiting, leftOut] = [[], 0];
-  }, PERIOD_MS);
-  return {
-    noteGap(/** @type {PlayerGap} */ gap) {
-      if (waiting.length < GAPS_PER_MESSAGE) waiting.push(gap);
-      else leftOut += 1;
-      flush();
-    },
-    /** The session ends; its totals contain the gaps that still wait. @param {SessionState} state @param {number} nowMs */
-    sendSummary(state, nowMs) {
-      waiting = [];
-      send({ type: "client_diagnostic", metrics: sessionSummary(state, nowMs) });
-    },
-    close: () => void (waiting = []),
-  };
-}
+// Playback reports to the server.
 
 function gapOnWire(/** @type {PlayerGap} */ gap) {
   return {

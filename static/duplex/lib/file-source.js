@@ -27,31 +27,26 @@ export function checkDuration(durationS, isVideo) {
 
 /**
  * @param {Blob} file
- * @param {BaseAudioContext} context
- * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
- *   without audio track then counts as silent
+ * @param {number} [videoS] duration of a video, which counts as silent if it has no audio track
+ * @returns {Promise<AudioBuffer>} at 16 kHz
  * @throws {CodedError}
  */
-export async function decodeSound(file, context, { isVideo = false, durationS } = {}) {
-  if (durationS !== undefined) checkDuration(durationS, isVideo); // before decoding allocates memory
+export async function decodeSound(file, videoS) {
+  if (videoS !== undefined) checkDuration(videoS, true); // before decoding allocates memory
+  const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
   let buffer;
   try {
-    buffer = await context.decodeAudioData(await file.arrayBuffer());
+    buffer = await decoder.decodeAudioData(await file.arrayBuffer());
   } catch (error) {
-    if (!isVideo || durationS === undefined) throw new CodedError("undecodable", error);
-    const length = Math.ceil(durationS * CAPTURE_RATE_HZ);
-    return new AudioBuffer({ length, sampleRate: CAPTURE_RATE_HZ });
+    if (videoS === undefined) throw new CodedError("undecodable", error);
+    return new AudioBuffer({ length: Math.ceil(videoS * CAPTURE_RATE_HZ), sampleRate: CAPTURE_RATE_HZ });
   }
-  checkDuration(buffer.duration, isVideo);
+  checkDuration(buffer.duration, videoS !== undefined);
   return buffer;
 }
 
 /** One playback of a file. */
 export class FileSource extends Capture {
-  /** @readonly */
-  mixer;
-  /** Mixed in, where the mode says so. @readonly */
-  microphone;
   #options;
   #plan;
   /** @type {AudioBufferSourceNode | null} */ #player = null;
@@ -63,35 +58,24 @@ export class FileSource extends Capture {
 
   constructor(/** @type {FileSourceOptions} */ options) {
     super();
-    const { sound, paddingBeforeS, paddingAfterS, chunkSamples = CAPTURE_RATE_HZ } = options;
-    this.#options = { ...options, chunkSamples };
-    this.mixer = options.mixer;
-    this.microphone = options.microphone;
+    const { sound, mixer, microphone, paddingBeforeS, paddingAfterS, chunkSamples = CAPTURE_RATE_HZ } = options;
     const durationS = sound.duration;
+    this.#options = { ...options, chunkSamples };
+    this.mixer = mixer;
+    this.output = mixer.mix; // the audio sent to the model, as a node
+    this.microphone = microphone; // mixed in, where the mode says so
+    this.isMicrophone = microphone !== null;
+    this.lengthMs = durationS * MS_PER_S; // without padding
     const chunkS = chunkSamples / CAPTURE_RATE_HZ;
     this.#plan = planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS });
     this.mixer.measureFile(sound);
-  }
-
-  /** The audio sent to the model, as a node. @returns {AudioNode} */
-  get output() {
-    return this.mixer.mix;
-  }
-
-  /** Duration without padding, ms. */
-  get lengthMs() {
-    return this.#options.sound.duration * MS_PER_S;
-  }
-
-  get isMicrophone() {
-    return this.microphone !== null;
   }
 
   /** Called by `openFile` only. */
   async connect() {
     const { context, chunkSamples } = this.#options;
     const { microphone } = this;
-    await this.listenTo(this.mixer.mix, chunkSamples);
+    await this.listenTo(this.output, chunkSamples);
     if (microphone === null) return;
     context.createMediaStreamSource(microphone.stream).connect(this.mixer.microphoneInput);
     for (const type of ["silent", "audible", "ended"]) microphone.on(type, (detail) => this.emit(type, detail));
@@ -194,7 +178,7 @@ async function openFile(options, mode, wish) {
   /** @type {Microphone | null} */ let microphone = null;
   try {
     if (mode !== "file") microphone = await openMicrophone(wish(context));
-    const mixer = new MixerController(context, { mode });
+    const mixer = new MixerController(context, mode);
     const source = new FileSource({ ...options, context, mixer, microphone });
     await source.connect();
     return source;
@@ -227,7 +211,7 @@ async function speechOf(sentence) {
     signal: AbortSignal.timeout(SPEECH_TIMEOUT_MS),
   });
   if (!answer.ok) throw new Error(`The sentence could not be spoken (${answer.status}).`);
-  return decodeSound(await answer.blob(), new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ));
+  return decodeSound(await answer.blob());
 }
 
 /**
@@ -283,8 +267,7 @@ export async function readVideoFile(file, video) {
     if (durationS > VIDEO_MAX_S) throw new CodedError("too_long");
     const { videoWidth: widthPx, videoHeight: heightPx } = video;
     if (widthPx === 0) throw new CodedError("no_picture");
-    const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
-    const sound = await decodeSound(file, decoder, { isVideo: true, durationS });
+    const sound = await decodeSound(file, durationS);
     return { name: file.name, url, durationS, widthPx, heightPx, sound, lufs: lufsOf(sound) };
   } catch (error) {
     URL.revokeObjectURL(url);

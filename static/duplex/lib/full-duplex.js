@@ -98,11 +98,9 @@ export function activityOf(/** @type {SessionState} */ state) {
   const isSounding = state.isTurnOpen || (state.aheadMs ?? 0) > 0;
   if (isSounding && !isMuted(state)) return "speaking";
   if (state.phase === "pausing") return "none";
-  return unanswered(state) >= THINKING_CHUNKS ? "thinking" : "listening";
+  const unanswered = state.chunksSent - state.chunksServerDropped - state.chunksReceived;
+  return unanswered >= THINKING_CHUNKS ? "thinking" : "listening";
 }
-
-/** Number of chunks the server has not answered. @param {SessionState} state @returns {number} */
-const unanswered = (state) => Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 
 /** @param {SessionState} state @param {Result} result @param {number} nowMs @param {number} unixMs */
 export function afterResult(state, result, nowMs, unixMs) {

@@ -4,7 +4,7 @@
  */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { appendKept, DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, remainingS, TURNS_KEPT } from "./session-state.js";
+import { appendKept, initialHalfState, isMicOpen, remainingS, TURNS_KEPT } from "./session-state.js";
 import { LiveSession } from "./live-session.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 
@@ -44,12 +44,9 @@ const newTurn = (turnIndex, speechMs, startedAtMs) => ({
   tokenStats: /** @type {TokenStats | null} */ (null),
 });
 
-/** @typedef {Object} OwnOptions
- * @property {() => boolean} [isAutoMuteOn] Mute the microphone while the page is hidden; default on.
- * @property {() => number} [getMaxSessionS] Of `/api/frontend_defaults`, `half_duplex.max_session_s`;
- *   0 is no limit.
- *
- * @typedef {LinkOptions & OwnOptions} HalfDuplexOptions
+/** `isAutoMuteOn`: mutes the microphone while the page is hidden, on by default; `getMaxSessionS`: of `/api/frontend_defaults`,
+ * `half_duplex.max_session_s`, 0 is no limit.
+ * @typedef {LinkOptions & {isAutoMuteOn?: () => boolean, getMaxSessionS?: () => number}} HalfDuplexOptions
  */
 
 /** `prepare` without its type: system_prompt or system_content, voices, config.
@@ -111,7 +108,7 @@ export class HalfDuplexSession extends LiveSession {
 
   /** @param {HalfDuplexPrepared} message @override @protected */
   preparedChange(message) {
-    return { heardAtMs: this.clock.nowMs(), timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S };
+    return { heardAtMs: this.clock.nowMs(), timeoutS: numberOr0(message.timeout_s) || this.state.timeoutS };
   }
 
   /** @param {number | null} endedAtMs @override @protected */

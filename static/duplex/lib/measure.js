@@ -6,7 +6,7 @@
 
 import { medianOf } from "../../shared/async.js";
 import { toDb } from "../../shared/pcm.js";
-import { formatNumber, t } from "../../shared/texts.js";
+import { formatNumber, MS_PER_S, t } from "../../shared/texts.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { Biquad } from "./resampler.js";
 
@@ -129,7 +129,6 @@ const CLEAR_RATIO = 8; // factor by which a match has to exceed all other positi
 const CLEAR_PARTS_RATIO = 32; // from this ratio on, the parts of a chirp are reliable; below it a part may match noise
 const PARTS = 10;
 const MAX_SHIFT_S = 0.05; // a busy browser drops or inserts blocks of 10 ms: tolerance of a part's position
-const MS_PER_S = 1_000;
 
 /** A tone with rising frequency. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
 export function makeChirp(rateHz) {

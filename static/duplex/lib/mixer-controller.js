@@ -16,29 +16,17 @@ const RAMP_S = 0.02;
 const boundTrim = (/** @type {number} */ trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
 export class MixerController {
-  /** Input of the file. @readonly */
-  fileInput;
-  /** Input of the microphone. @readonly */
-  microphoneInput;
-  /** The mix sent to the model. @readonly */
-  mix;
-  #context;
-  /** What the user hears of the file. @readonly */
-  monitor;
   #meters;
   #meterSamples = new Float32Array(METER_SAMPLES);
-  /** @type {MixMode} */ mode;
   #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
   #trim = { fileDb: 0, microphoneDb: 0 };
 
-  /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
-  constructor(context, { mode = "file" } = {}) {
-    this.#context = context;
+  constructor(/** @type {AudioContext} */ context, /** @type {MixMode} */ mode) {
     this.mode = mode;
     this.fileInput = new GainNode(context);
     this.microphoneInput = new GainNode(context);
-    this.mix = new GainNode(context);
-    this.monitor = new GainNode(context, { gain: START_MONITOR_VOLUME });
+    this.mix = new GainNode(context); // what is sent to the model
+    this.monitor = new GainNode(context, { gain: START_MONITOR_VOLUME }); // what the user hears of the file
     const meter = () => new AnalyserNode(context, { fftSize: METER_SAMPLES });
     this.#meters = { file: meter(), microphone: meter(), mix: meter() };
     this.fileInput.connect(this.mix);
@@ -85,6 +73,6 @@ export class MixerController {
   }
 
   #ramp(/** @type {GainNode} */ node, /** @type {number} */ gain) {
-    node.gain.setTargetAtTime(gain, this.#context.currentTime, RAMP_S);
+    node.gain.setTargetAtTime(gain, node.context.currentTime, RAMP_S);
   }
 }

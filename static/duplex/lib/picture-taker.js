@@ -7,8 +7,8 @@ import { createRateCounter } from "../../shared/async.js";
 import { LEVELS_PER_S } from "./capture-format.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
+/** @import { SubtitleLook } from "./call-settings.js" */
 /** @import { TranscriptTurn } from "./full-duplex.js" */
-/** @import { UserTurn } from "./session-state.js" */
 
 /** @typedef {ReturnType<typeof createPictureTaker>} PictureTaker */
 
@@ -51,18 +51,19 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
       following?.abort();
       following = new AbortController();
       const { signal } = following;
-      const tempo = new PictureTempo();
-      isUnitServed = false;
+      let levels = 0; // of this unit: captured audio is the clock, so a busy page takes its picture late but never skips one
       const beginUnit = () => {
         isUnitServed = false;
-        tempo.beginUnit();
+        levels = 0;
       };
+      beginUnit();
       const want = () => {
         isWanted = true;
         void shoot(send);
       };
       const countLevel = () => {
-        const isDue = tempo.countLevel() && !isFile();
+        levels += 1;
+        const isDue = levels % LEVELS_PER_S === DUE_LEVELS && !isFile(); // once a second, even without chunks
         if (isWanted || isDue) want();
       };
       source.addEventListener("chunk", beginUnit, { signal });
@@ -90,30 +91,6 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
 export const AHEAD_MS = 400;
 const MS_PER_S = 1_000;
 const DUE_LEVELS = Math.round(((MS_PER_S - AHEAD_MS) / MS_PER_S) * LEVELS_PER_S);
-
-/** One picture per unit, timed by captured audio: a busy page takes it late but never skips one. */
-export class PictureTempo {
-  #levels = 0;
-
-  /** A chunk is complete: the next unit begins. */
-  beginUnit() {
-    this.#levels = 0;
-  }
-
-  /** Counts a microphone level and returns whether to take a picture now: once a second, even without chunks. */
-  countLevel() {
-    this.#levels += 1;
-    return this.#levels % LEVELS_PER_S === DUE_LEVELS;
-  }
-}
-
-/**
- * @typedef {Object} SubtitleLook
- * @property {boolean} isOn
- * @property {number} heightPercent of the picture
- * @property {number} bottomPercent opacity of the newest line
- * @property {number} topPercent opacity of the oldest line
- */
 
 const LINGER_MS = 4_000; // how long subtitles stay after the end of a turn
 const MOST_CHARS = 600; // longest text that is wrapped; older text is no longer visible
@@ -182,13 +159,4 @@ export function paintSubtitles(ctx, widthPx, heightPx, text, look) {
       ctx.fillText(line, widthPx / 2, y);
     });
   ctx.restore();
-}
-
-/** @param {readonly TranscriptTurn[]} modelTurns @param {readonly UserTurn[]} userTurns @param {number} count */
-export function lastTurns(modelTurns, userTurns, count) {
-  const said = modelTurns
-    .slice(-count)
-    .map(({ startedAtMs, text }) => ({ startedAtMs, text: text.trim(), lengthMs: 0, isUser: false }));
-  const heard = userTurns.slice(-count).map(({ startedAtMs, lengthMs }) => ({ startedAtMs, text: "", lengthMs, isUser: true }));
-  return [...said, ...heard].sort((one, other) => one.startedAtMs - other.startedAtMs).slice(-count);
 }

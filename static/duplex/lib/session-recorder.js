@@ -93,11 +93,8 @@ export class StereoTape {
       /** @type {Int16Array} */ (piece)[2 * at + (side === "left" ? 0 : 1)] = sample;
     });
     this.#lengths[side] = start + samples.length;
-    for (
-      ;
-      this.#sealedCount < Math.floor(Math.min(this.#lengths.left, this.#lengths.right) / PIECE_SAMPLES);
-      this.#sealedCount += 1
-    ) {
+    const finishedCount = Math.floor(Math.min(this.#lengths.left, this.#lengths.right) / PIECE_SAMPLES);
+    for (; this.#sealedCount < finishedCount; this.#sealedCount += 1) {
       this.#pieces[this.#sealedCount] = new Blob([this.#pieceAt(this.#sealedCount)]);
     }
   }

@@ -4,15 +4,13 @@
  */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
+/** @import { UserTranscript } from "../../../types/protocol.js" */
 /** @import { HalfTurn } from "./half-duplex-session.js" */
 /** @import { TranscriptTurn, UnitRecord } from "./full-duplex.js" */
 
 /** Turns kept in the transcript; older ones are in the recording. */
 export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
-export const DEFAULT_TIMEOUT_S = 180;
-export const DEFAULT_CHUNK_MS = 1_000;
-export const DEFAULT_PAUSE_TIMEOUT_S = 60;
 
 /** Phase of a session; half duplex has no pause.
  * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
@@ -34,10 +32,7 @@ const notBegun = () => ({
 });
 
 /** @template T @param {readonly T[]} list @param {T} item @param {number} kept @returns {readonly T[]} */
-export function appendKept(list, item, kept) {
-  const start = Math.max(0, list.length + 1 - kept);
-  return [...list.slice(start), item];
-}
+export const appendKept = (list, item, kept) => [...list, item].slice(-kept);
 
 export const isOver = (/** @type {PhaseState} */ { phase }) => phase === "idle" || phase === "ended";
 
@@ -51,9 +46,9 @@ export const isOver = (/** @type {PhaseState} */ { phase }) => phase === "idle" 
 export const initialState = () => ({
   ...notBegun(),
   activity: /** @type {Activity} */ ("none"),
-  chunkMs: DEFAULT_CHUNK_MS, // length of a unit
+  chunkMs: 1_000, // length of a unit
   maxKvTokens: /** @type {number | null} */ (null), // most tokens, as the server says
-  pauseTimeoutS: DEFAULT_PAUSE_TIMEOUT_S, // the server ends a longer pause
+  pauseTimeoutS: 60, // the server ends a longer pause
   pauseEndsAtMs: /** @type {number | null} */ (null), // when it would, on the session's clock; null if not paused
   isAutoPaused: false, // because the page was hidden
   isPauseConfirmed: false,
@@ -114,7 +109,7 @@ export const initialHalfState = () => ({
   isMicMuted: false, // muted by the user or because the page is hidden
   isUserSpeaking: false, // as the server detects it
   isInterrupting: false, // the rest of this answer is dropped
-  timeoutS: DEFAULT_TIMEOUT_S, // the server ends the session after this long without audio
+  timeoutS: 180, // the server ends the session after this long without audio
   heardAtMs: /** @type {number | null} */ (null), // when audio was last sent or expected
   chunksSent: 0,
   kvTokens: 0,
@@ -229,19 +224,13 @@ export function barsOf(levels, count = BARS) {
  * @property {number} startedAtMs on the session's clock
  * @property {number} lengthMs 0 if it was typed
  * @property {boolean} isTyped
- *
- * @typedef {Object} Said transcript as reported by the server
- * @property {string} type
- * @property {string} text
- * @property {number} start_ms position in the audio that was sent
- * @property {number} [duration_ms]
  */
 
 const NEAR_MS = 700; // tolerance between the server's and the page's speech detection, ms
 
 /**
  * @param {readonly Caption[]} captions
- * @param {Said} said
+ * @param {Pick<UserTranscript, "text" | "start_ms"> & {type: string, duration_ms?: number}} said as the server reports it
  * @param {readonly UnitRecord[]} units
  * @param {number} nowMs
  * @returns {readonly Caption[]} unchanged without text
@@ -279,4 +268,11 @@ export function withCaptions(turns, captions) {
     else others.push({ startedAtMs, lengthMs, bars: [], isOpen: false, text });
   }
   return [...turns.map((turn) => (words.has(turn) ? { ...turn, text: words.get(turn) } : turn)), ...others];
+}
+
+/** Turns of both sides by their beginning. @param {readonly TranscriptTurn[]} modelTurns @param {readonly UserTurn[]} userTurns */
+export function inOrder(modelTurns, userTurns) {
+  const spoken = modelTurns.map((model) => ({ key: `m${model.startedAtMs}`, atMs: model.startedAtMs, model, user: null }));
+  const heard = userTurns.map((user) => ({ key: `u${user.startedAtMs}`, atMs: user.startedAtMs, model: null, user }));
+  return [...spoken, ...heard].sort((one, other) => one.atMs - other.atMs);
 }

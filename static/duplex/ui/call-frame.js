@@ -15,7 +15,6 @@ const TICK_MS = 500;
 
 /** @param {HTMLElement} el @param {AnyCall} call @returns {() => void} redraws it */
 export function mountStage(el, call) {
-  /** @type {CallState | ""} */ let orbState = "";
   el.classList.add("stage");
   const drawWords = mountView(el, () => {
     const { callState, sign, hint } = stageOf(call);
@@ -31,10 +30,7 @@ export function mountStage(el, call) {
   const drawOrb = mountOrb(find(el, "canvas", HTMLCanvasElement), call);
   const draw = () => {
     drawWords();
-    const { callState } = stageOf(call);
-    if (callState === orbState) return;
-    orbState = callState;
-    drawOrb(callState);
+    drawOrb(stageOf(call).callState);
   };
   setInterval(draw, TICK_MS);
   draw();
@@ -61,20 +57,20 @@ const NEAR_END_PX = 48;
 
 /**
  * @param {HTMLElement} el
- * @param {{labelKey: string, emptyKey: string, newestKey: string}} words
+ * @param {string} emptyKey text of an empty list
  * @param {() => {isEmpty: boolean, rows: unknown}} turns
  * @returns {(hasNews: boolean) => void} draws it anew
  */
-export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
+export function mountTalkList(el, emptyKey, turns) {
   let hasJump = false;
   el.classList.add("transcript");
   const draw = mountView(el, () => {
     const { isEmpty, rows } = turns();
     return html`<p class="talk-empty soft" ?hidden=${!isEmpty}>${t(emptyKey)}</p>
-      <ol class="talk" tabindex="0" aria-live="off" aria-label=${t(labelKey)} ?hidden=${isEmpty}>
+      <ol class="talk" tabindex="0" aria-live="off" aria-label=${t("live.transcript")} ?hidden=${isEmpty}>
         ${rows}
       </ol>
-      ${textButton(t(newestKey), () => goToEnd(), { sign: "down", style: "talk-jump", isShown: hasJump })}`;
+      ${textButton(t("live.new_text"), () => goToEnd(), { sign: "down", style: "talk-jump", isShown: hasJump })}`;
   });
   const list = find(el, "ol", HTMLOListElement);
   // An empty list is not measured, since that would force a layout before the first paint.
@@ -147,8 +143,8 @@ function mountOrb(canvas, call) {
   });
 
   return (next) => {
+    if (next !== callState) painter.request();
     callState = next;
-    painter.request();
   };
 }
 

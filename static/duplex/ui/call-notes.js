@@ -68,6 +68,7 @@ const MUTED_KEY = "minicpmo_chimes_muted";
 /** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the cancel button is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ makeContext: () => new AudioContext(), isMuted: remembered(MUTED_KEY) === "true" });
+  const { unlock, playTurn, playReady } = chimes;
   /** @type {Wait | null} */ let wait = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */ let timer;
   const toggleMute = () => {
@@ -94,6 +95,9 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   });
 
   return {
+    unlock,
+    playTurn,
+    playReady,
     /** @param {QueuePlace | null} queuePlace null: no longer queued */
     update(queuePlace) {
       el.hidden = queuePlace === null;
@@ -104,9 +108,5 @@ export function mountQueueBanner(el, { onCancel } = {}) {
       timer = setInterval(draw, TICK_MS);
       draw();
     },
-    /** To be called in a user gesture, so that browsers allow audio later. */
-    unlock: () => chimes.unlock(),
-    playTurn: () => chimes.playTurn(),
-    playReady: () => chimes.playReady(),
   };
 }

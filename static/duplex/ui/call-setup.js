@@ -5,6 +5,7 @@ import { byId, on, toastProblem } from "../../shared/lit.js";
 import { mountLateHelp } from "../../shared/late-parts.js";
 import { bindSettings, mountPresetSelector, mountSettingsDrawer } from "../../shared/settings-form.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
+import { duplexConfigOf } from "../lib/call-settings.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-notes.js";
 
 /** @import { Voice, VoiceLimits } from "../../shared/prompt.js" */
@@ -13,8 +14,6 @@ import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-
 /** @import { AnyStore } from "../../shared/settings-form.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SileroDetector } from "../lib/barge-in.js" */
-
-const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 
 /**
  * Mounts what both full-duplex pages have around a call: settings, instructions, notes, help.
@@ -56,6 +55,8 @@ export function mountDuplexSetup({ mode, page, store, say }) {
         prepare: {
           ...(heard && { ref_audio_base64: voiceToWire(heard) }),
           ...(spoken && { tts_ref_audio_base64: voiceToWire(spoken) }),
+          transcribe: store.get("captions") === true,
+          config: duplexConfigOf(store),
         },
       };
     },
@@ -86,7 +87,7 @@ function mountVoices(heardEl, spokenEl, { limits, onEdited }) {
   const takeServerVoice = async () => {
     const own = request;
     // Without a sample the server uses its default voice; the editor shows the error.
-    const voice = await loadServerVoices()
+    const voice = await import("../../shared/decode-sound.js")
       .then(({ loadDefaultVoice }) => loadDefaultVoice())
       .catch(() => null);
     if (own === request) given = voice;

@@ -6,7 +6,7 @@
 import { byId, html, icon, mountNotice, mountView, nothing, on, textButton, toast, toastProblem } from "../../shared/lit.js";
 import { onLangChange, t } from "../../shared/texts.js";
 import { claimTab } from "../../shared/tab-state.js";
-import { controlsFor, stopKey, tabStateOf, throttledWarnings } from "../lib/call-state.js";
+import { controlsFor, problemOfDevice, stopKey, tabStateOf, throttledWarnings } from "../lib/call-state.js";
 import { mountStage } from "./call-frame.js";
 import { mountQueueBanner } from "./call-notes.js";
 import { late } from "../../shared/async.js";
@@ -33,8 +33,9 @@ import { addRecent } from "../../shared/memory.js";
  * @property {() => void} [useFile]
  */
 
-/** @param {AnyCall} call @param {CallViewOptions} options */
-export function mountCallView(call, { start, moreButtons, draw, startKey = "live.start", ...steps }) {
+/** @param {AnyCall} anyCall @param {CallViewOptions} options */
+export function mountCallView(anyCall, { start, moreButtons, draw, startKey = "live.start", ...steps }) {
+  const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
   const queue = mountQueueBanner(byId("queue"));
   const begin = () => {
     queue.unlock();
@@ -96,13 +97,6 @@ export function mountCallView(call, { start, moreButtons, draw, startKey = "live
     document.documentElement.dataset.call = call.devices.isStarting ? "connecting" : phase;
     draw();
   };
-  listen(call, { update, stage, queue });
-  return { notice, start: begin, update };
-}
-
-/** @param {AnyCall} anyCall @param {{update: () => void, stage: HTMLElement, queue: ReturnType<typeof mountQueueBanner>}} view */
-function listen(anyCall, { update, stage, queue }) {
-  const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
   call.on("state", update);
   call.on("devices", ({ isStarting }) => {
     update();
@@ -111,17 +105,18 @@ function listen(anyCall, { update, stage, queue }) {
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => queue.playReady());
   call.on("warning", throttledWarnings(toastProblem));
+  if (!isSecureContext) notice.show(problemOfDevice({ code: "insecure_context" }, false));
+  return { notice, start: begin, update };
 }
 
 // Shows a problem of a call, with buttons for the next steps.
 
 /**
  * @param {HTMLElement} el
- * @param {AnyCall} anyCall
+ * @param {DuplexCall} call
  * @param {{restart: () => void, openCamera?: () => void, useFile?: () => void}} options
  */
-function mountProblemNotice(el, anyCall, { restart, openCamera, useFile }) {
-  const call = /** @type {DuplexCall} */ (anyCall); // TypeScript cannot call `on` of a union
+function mountProblemNotice(el, call, { restart, openCamera, useFile }) {
   const notice = mountNotice(el);
   /** @type {LiveProblem | null} */ let shown = null;
   /** @type {Record<NextStep, NoticeAction>} */ const actions = {
@@ -226,9 +221,7 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     // After a change of microphone the same file continues.
     if (!recorder && isOn()) record(player.output).catch(toastProblem);
   });
-  call.beforeClose(async () => {
-    await recorder?.stop();
-  });
+  call.beforeClose(async () => recorder?.stop());
   call.on("ended", ({ state: { preparedAtMs, sessionId, recordingSessionId: recordingId } }) => {
     const blob = preparedAtMs === null ? null : (recorder?.encode() ?? null);
     recorder = null;

@@ -122,9 +122,10 @@ export function mountCameraStage(/** @type {HTMLElement} */ el, /** @type {Camer
 
 /**
  * @param {{bar: HTMLElement, corner: HTMLElement}} parts
- * @param {{store: OmniStore, hasCamera: () => boolean, flip: () => void, full: {isFull: boolean, toggle: () => void}}} options
+ * @param {{store: OmniStore, hasCamera: () => boolean, flip: () => void}} options
  */
-export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full }) {
+export function mountScreenTools({ bar, corner }, { store, hasCamera, flip }) {
+  const full = mountFullView(() => drawCorner());
   bar.setAttribute("role", "group");
   /**
    * @param {string} action
@@ -147,8 +148,8 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
   });
   const drawCorner = mountView(corner, () =>
     tool("fullscreen", () => full.toggle(), {
-      key: full.isFull ? "omni.fullscreen_leave" : "omni.fullscreen",
-      isOn: full.isFull,
+      key: full.isFull() ? "omni.fullscreen_leave" : "omni.fullscreen",
+      isOn: full.isFull(),
     }),
   );
   return {
@@ -162,35 +163,29 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
 // Fullscreen.
 
 /** Shows the call in fullscreen; elements marked `data-behind` are inert meanwhile. @param {() => void} onChange */
-export function mountFullView(onChange) {
+function mountFullView(onChange) {
   const root = document.documentElement;
-  let isFull = false;
+  const isFull = () => root.dataset.full === "true";
   const set = (/** @type {boolean} */ next) => {
-    if (next === isFull) return;
-    isFull = next;
-    if (isFull) root.dataset.full = "true";
+    if (next === isFull()) return;
+    if (next) root.dataset.full = "true";
     else delete root.dataset.full;
-    for (const element of document.querySelectorAll("[data-behind]")) element.toggleAttribute("inert", isFull);
+    for (const element of document.querySelectorAll("[data-behind]")) element.toggleAttribute("inert", next);
     onChange();
   };
   on(document, "fullscreenchange", () => {
     if (!document.fullscreenElement) set(false);
   });
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Escape" && isFull && !document.fullscreenElement && !document.querySelector("dialog[open]")) set(false);
+    if (event.key === "Escape" && isFull() && !document.fullscreenElement && !document.querySelector("dialog[open]")) set(false);
   });
   return {
-    get isFull() {
-      return isFull;
-    },
+    isFull,
     async toggle() {
-      if (isFull) {
-        set(false);
-        if (document.fullscreenElement) await document.exitFullscreen();
-        return;
-      }
-      set(true);
-      await root.requestFullscreen?.().catch(() => undefined); // if rejected, it fills the window
+      set(!isFull());
+      if (isFull())
+        await root.requestFullscreen?.().catch(() => undefined); // if rejected, it fills the window
+      else if (document.fullscreenElement) await document.exitFullscreen();
     },
   };
 }

@@ -15,63 +15,18 @@ import { mountFilePanel } from "./source-choice.js";
 /** @import { MixLevels } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
-/** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
+const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
 
 /**
- * @param {FileModeParts} parts
+ * @param {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} parts
  * @param {{store: OmniStore, onFile: (url: string | null) => void, microphone: () => MicrophoneOptions}} options `onFile`: the
  *   file changed, or there is none any more
  */
-export function mountFileMode(parts, { store, onFile, microphone }) {
-  const { panel, mixer: mixerPanel, video } = parts;
+export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
   /** @type {FileSource | null} */ let playing = null;
-  const files = mountVideoPanel(parts, { store, onFile: (file) => (onFile(file?.url ?? null), mixer.update()) });
-  const mixer = mountMixerPanel(mixerPanel, {
-    store,
-    file: () => files.file(),
-    microphone,
-    callLevels: () => playing?.mixer.levels ?? null,
-  });
-  for (const root of [panel, mixerPanel]) bindSettings(root, store);
-  const mix = () => mixSettingsOf(store, mixer.microphoneLufs(), "file_volume");
-  on(store, "change", () => {
-    if (playing) playing.mixer.set(mix());
-  });
-  return {
-    ...files,
-    async open() {
-      const file = files.file();
-      if (!file) throw new Error("no file was chosen");
-      await mixer.close();
-      playing = await openVideoSource({
-        sound: file.sound,
-        video,
-        mix: mix(),
-        microphone: microphone(),
-        paddingBeforeS: store.get("pad_before_s"),
-        paddingAfterS: store.get("pad_after_s"),
-      });
-      files.follow(playing);
-      mixer.update();
-      return playing;
-    },
-    release() {
-      playing = null;
-      files.follow(null);
-      mixer.update();
-    },
-  };
-}
-
-// Selection of the file, its audio and padding.
-
-const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
-
-/** @param {FileModeParts} parts @param {{store: OmniStore, onFile: (file: VideoFile | null) => void}} options */
-function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile }) {
   const place = document.createElement("div");
-  el.append(place);
-  const panel = mountFilePanel(place, {
+  panel.append(place);
+  const files = mountFilePanel(place, {
     accept: "video/*",
     text: (name) => t(`omni.${name}`, { seconds: formatNumber(VIDEO_MAX_S) }),
     isShown: () => store.get("source") !== "live",
@@ -79,7 +34,8 @@ function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile 
     describe: ({ name, durationS, widthPx, heightPx }) => `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`,
     onChange(file, before) {
       if (before) URL.revokeObjectURL(before.url);
-      onFile(file);
+      onFile(file?.url ?? null);
+      mixer.update();
       draw();
     },
     above: () =>
@@ -93,28 +49,50 @@ function mountVideoPanel({ panel: el, mixer, progress, video }, { store, onFile 
   });
   /** The mixer is shown only with a file. */
   const draw = () => {
-    mixer.hidden = panel.file() === null || store.get("source") === "live";
-    panel.draw();
+    mixerPanel.hidden = files.file() === null || store.get("source") === "live";
+    files.draw();
   };
   on(store, "change", draw);
   draw();
+  const callLevels = () => playing?.mixer.levels ?? null;
+  const mixer = mountMixerPanel(mixerPanel, { store, file: files.file, microphone, callLevels });
+  for (const root of [panel, mixerPanel]) bindSettings(root, store);
+  const mix = () => mixSettingsOf(store, mixer.microphoneLufs(), "file_volume");
+  on(store, "change", () => playing?.mixer.set(mix()));
+  /** @param {FileSource | null} source whose progress is shown; null: none */
+  const follow = (source) => {
+    playing = source;
+    progress.hidden = source === null;
+    progress.value = 0;
+    mixer.update();
+  };
   return {
-    file: panel.file,
-    askForFile: panel.askForFile,
+    file: files.file,
+    askForFile: files.askForFile,
     async show() {
-      const file = panel.file();
+      const file = files.file();
       if (file) await showVideo(video, file.url);
     },
-    /** Shows the playback position of a source. @param {EventTarget | null} source null: none */
-    follow(source) {
-      progress.hidden = source === null;
-      progress.value = 0;
-      if (!source) return;
-      on(source, "progress", (/** @type {CustomEvent<{elapsedS: number, totalS: number}>} */ { detail }) => {
-        progress.max = detail.totalS;
-        progress.value = detail.elapsedS;
+    async open() {
+      const file = files.file();
+      if (!file) throw new Error("no file was chosen");
+      await mixer.close();
+      const source = await openVideoSource({
+        sound: file.sound,
+        video,
+        mix: mix(),
+        microphone: microphone(),
+        paddingBeforeS: store.get("pad_before_s"),
+        paddingAfterS: store.get("pad_after_s"),
       });
+      source.on("progress", ({ elapsedS, totalS }) => {
+        progress.max = totalS;
+        progress.value = elapsedS;
+      });
+      follow(source);
+      return source;
     },
+    release: () => follow(null),
   };
 }
 

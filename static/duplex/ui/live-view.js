@@ -5,7 +5,8 @@ import { byId, fileButton, find, guard, html, icon, mountView, nothing, on, repe
 import { mountTalkList } from "./call-frame.js";
 import { late, throttled } from "../../shared/async.js";
 import { controlsFor } from "../lib/call-state.js";
-import { appendKept, TURNS_KEPT, withCaptions } from "../lib/session-state.js";
+import { appendKept, inOrder, TURNS_KEPT, withCaptions } from "../lib/session-state.js";
+import { mountSuggestions } from "../lib/call-parts.js";
 import { mountCallView } from "./call-view.js";
 
 /** @import { TranscriptTurn } from "../lib/full-duplex.js" */
@@ -14,15 +15,10 @@ import { mountCallView } from "./call-view.js";
 /** @import { CallViewOptions } from "./call-view.js" */
 
 /**
- * @typedef {Object} Talk
- * @property {readonly TranscriptTurn[]} modelTurns
- * @property {readonly UserTurn[]} userTurns
- * @property {number | null} startedAtMs on the clock of the turns
+ * @param {HTMLElement} el
+ * @param {() => {modelTurns: readonly TranscriptTurn[], userTurns: readonly UserTurn[], startedAtMs: number | null}} talk
+ * @returns {() => void} draws what is new
  */
-
-const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
-
-/** @param {HTMLElement} el @param {() => Talk} talk @returns {() => void} draws what is new */
 function mountTranscript(el, talk) {
   let latest = talk();
   const row = (/** @type {ReturnType<typeof inOrder>[number]} */ { user, model }) => {
@@ -32,8 +28,8 @@ function mountTranscript(el, talk) {
     const { bars, text, isOpen, lengthMs } = user;
     return guard([bars, text, isOpen, lengthMs, startedAtMs, getLang()], () => userTurn(user, startedAtMs));
   };
-  const draw = mountTalkList(el, WORDS, () => {
-    const turns = inOrder(latest);
+  const draw = mountTalkList(el, "live.transcript_empty", () => {
+    const turns = inOrder(latest.modelTurns, latest.userTurns);
     return { isEmpty: turns.length === 0, rows: repeat(turns, ({ key }) => key, row) };
   });
   return () => {
@@ -42,12 +38,6 @@ function mountTranscript(el, talk) {
     const hasNews = modelTurns !== latest.modelTurns;
     if (hasNews || userTurns !== latest.userTurns) draw(hasNews);
   };
-}
-
-function inOrder(/** @type {Talk} */ { modelTurns, userTurns }) {
-  const spoken = modelTurns.map((model) => ({ key: `m${model.startedAtMs}`, atMs: model.startedAtMs, model, user: null }));
-  const heard = userTurns.map((user) => ({ key: `u${user.startedAtMs}`, atMs: user.startedAtMs, model: null, user }));
-  return [...spoken, ...heard].sort((one, other) => one.atMs - other.atMs);
 }
 
 /** @param {string} who @param {number} atMs @param {number | null} startedAtMs @param {unknown} [more] */
@@ -218,5 +208,10 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
     loadInstruments().catch(toastProblem);
   });
   call.on("heard", drawTranscript);
-  return { ...view, addCaption, loadInstruments };
+  const suggestions = mountSuggestions(call, {
+    start: view.start,
+    type: (sentence) => call.session?.sendText(sentence),
+    onSpoken: addCaption,
+  });
+  return { ...view, ...suggestions, loadInstruments };
 }

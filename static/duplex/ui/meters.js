@@ -6,11 +6,10 @@ import { byId, find, guard, html, icon, mountView, nothing, repeat } from "../..
 import { formatNumber, getLang, MS_PER_S, t } from "../../shared/texts.js";
 import { levelShare } from "../../shared/pcm.js";
 import { controlsFor } from "../lib/call-state.js";
-import { halfFigures, halfMetrics } from "../lib/call-texts.js";
+import { halfFigures, halfMetrics, levelKindOf } from "../lib/call-texts.js";
 import { mountTalkList } from "./call-frame.js";
 
 /** @import { LevelKind, Metric } from "../lib/call-texts.js" */
-/** @import { HalfState } from "../lib/session-state.js" */
 /** @import { DuplexCall, HalfCall } from "../lib/call-kinds.js" */
 /** @import { HalfTurn } from "../lib/half-duplex-session.js" */
 
@@ -79,7 +78,7 @@ export function mountHalfWave(el, call) {
   const bars = runningBars(find(el, "canvas", HTMLCanvasElement), 4);
   setInterval(() => {
     const now = call.state;
-    const kind = now.phase === "running" ? kindOf(now) : "off";
+    const kind = now.phase === "running" ? levelKindOf(now) : "off";
     if (kind !== "off") {
       const { inputRms, outputRms } = call.levels();
       bars.push(levelShare(kind === "answer" ? outputRms : inputRms), kind);
@@ -89,12 +88,6 @@ export function mountHalfWave(el, call) {
     draw();
   }, TICK_MS);
   return { clear: bars.clear };
-}
-
-function kindOf(/** @type {HalfState} */ { activity, isMicMuted }) {
-  if (activity === "speaking" || activity === "interrupted") return "answer";
-  if (isMicMuted || activity === "thinking" || activity === "settling") return "closed";
-  return activity === "hearing" ? "speech" : "quiet";
 }
 
 /**
@@ -146,12 +139,10 @@ export function mountHalfFigures(el, call, maxKvTokens) {
   return draw;
 }
 
-const HALF_WORDS = { labelKey: "live.transcript", emptyKey: "half.turns_empty", newestKey: "live.new_text" };
-
 /** Turns of half duplex: duration of the user's speech, the growing answer, and its figures. @param {HTMLElement} el @param {HalfCall} call */
 export function mountHalfTurns(el, call) {
   /** @type {readonly HalfTurn[]} */ let shown = [];
-  const draw = mountTalkList(el, HALF_WORDS, () => ({
+  const draw = mountTalkList(el, "half.turns_empty", () => ({
     isEmpty: call.state.turns.length === 0,
     rows: repeat(
       call.state.turns,

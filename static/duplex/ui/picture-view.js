@@ -6,9 +6,10 @@
 import { byId, find, html, icon, iconButton, mountView, on, setText, toast } from "../../shared/lit.js";
 import { formatBytes, formatNumber, MS_PER_S, onLangChange, t } from "../../shared/texts.js";
 import { subtitleLookOf } from "../lib/call-settings.js";
-
+import { controlsFor } from "../lib/call-state.js";
 import { sentText } from "../lib/call-texts.js";
-import { lastTurns, paintSubtitles, subtitleAt } from "../lib/picture-taker.js";
+import { paintSubtitles, subtitleAt } from "../lib/picture-taker.js";
+import { inOrder } from "../lib/session-state.js";
 import { mountLevelBars } from "./meters.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { choiceField, flagField, SettingsStore } from "../../shared/settings-store.js";
@@ -20,7 +21,6 @@ import { mountCallRecorder } from "./call-view.js";
 /** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 /** @import { VideoRecorderOptions } from "../../../types/devices.js" */
-/** @import { CallEvents } from "../../../types/duplex.js" */
 
 // Named presets of the length penalty.
 
@@ -118,13 +118,15 @@ function mountSubtitles(el, call, store) {
 
 function mountChatOverlay(/** @type {HTMLElement} */ el, /** @type {DuplexCall} */ call) {
   let count = 0;
-  const line = (/** @type {ReturnType<typeof lastTurns>[number]} */ { text, lengthMs, isUser }) =>
-    html`<li class="overlay-line" data-who=${isUser ? "user" : "model"}>
-      <strong>${t(isUser ? "common.you" : "common.model")}</strong>
-      ${isUser ? t("omni.seconds", { seconds: formatNumber(lengthMs / MS_PER_S, 1) }) : text || t("live.no_words")}
+  const line = (/** @type {ReturnType<typeof inOrder>[number]} */ { model, user }) =>
+    html`<li class="overlay-line" data-who=${user ? "user" : "model"}>
+      <strong>${t(user ? "common.you" : "common.model")}</strong>
+      ${
+        user ? t("omni.seconds", { seconds: formatNumber(user.lengthMs / MS_PER_S, 1) }) : model.text.trim() || t("live.no_words")
+      }
     </li>`;
   const draw = mountView(el, () => {
-    const lines = lastTurns(call.state.turns, call.kind.userTurns.turns, LINES_SHOWN);
+    const lines = inOrder(call.state.turns, call.kind.userTurns.turns).slice(-LINES_SHOWN);
     count = lines.length;
     el.hidden = count === 0;
     return html`<div class="overlay-box" role="log" aria-live="off" tabindex="0" aria-label=${t("live.transcript")}>
@@ -163,14 +165,12 @@ const RECORD_FIELDS = Object.freeze({
 function mountRecordingPanel(el, call, { video, store, isAutomatic, draw: paint }) {
   const button = byId("record", HTMLButtonElement);
   /** @type {SessionVideoRecorder | null} */ let recorder = null;
-  /** @type {CallEvents<unknown>["opened"] | null} */ let opened = null;
   /** @type {RecordedFile[]} */ let files = [];
   let count = 0;
 
   const draw = () => {
     const isOn = recorder !== null;
-    const { phase } = call.state;
-    button.disabled = !isOn && phase !== "running" && phase !== "pausing" && phase !== "paused";
+    button.disabled = !isOn && !controlsFor(call.state).isTalk;
     button.setAttribute("aria-pressed", String(isOn));
     button.title = t(isOn ? "omni.record_stop" : "omni.record");
     button.setAttribute("aria-label", button.title);
@@ -185,17 +185,17 @@ function mountRecordingPanel(el, call, { video, store, isAutomatic, draw: paint 
     drawFiles();
   };
   const start = async () => {
-    if (recorder || !opened) return;
+    const { source, player } = call;
+    if (recorder || !source || !player) return;
     const fresh = new SessionVideoRecorder();
     recorder = fresh;
-    const wish = store.get("format");
     const format = fresh.start({
       picture: video,
-      user: opened.source.output,
+      user: source.output,
       isMuted: call.devices.isMuted,
-      answer: opened.player.output,
+      answer: player.output,
       bitrate: Number(store.get("bitrate")),
-      ...(wish !== "auto" && { formatId: wish }),
+      formatId: store.get("format"),
       draw: paint,
     });
     fresh.addEventListener("full", () => void stop("omni.record_full"));
@@ -219,19 +219,13 @@ function mountRecordingPanel(el, call, { video, store, isAutomatic, draw: paint 
     drawFiles();
   };
   on(button, "click", () => void (recorder ? stop() : start()));
-  call.on("opened", (devices) => {
-    opened = devices;
-    recorder?.connectUser(devices.source.output);
-  });
+  call.on("opened", ({ source }) => recorder?.connectUser(source.output));
   call.on("devices", ({ isMuted }) => recorder?.setMuted(isMuted));
   call.on("prepared", () => {
     if (isAutomatic()) void start();
   });
   call.on("state", draw);
-  call.beforeClose(async () => {
-    await stop();
-    opened = null;
-  });
+  call.beforeClose(() => stop());
   onLangChange(draw);
   draw();
   return { latest: () => files.at(-1) ?? null };
@@ -249,7 +243,6 @@ function fileRow(/** @type {RecordedFile} */ { name, url, blob }, /** @type {() 
 /** Recording settings: format, quality, subtitles. @param {HTMLDialogElement} dialog @param {RecordStore} store */
 function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
-  const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
   const note = find(dialog, "[data-note]");
   const possible = supportedFormats(isSupported);
   mountView(
@@ -258,7 +251,7 @@ function mountRecordSettings(dialog, store) {
       html`<option value="auto">${t("omni.format_auto")}</option>
         ${possible.map(({ id }) => html`<option value=${id}>${t(`omni.format_${id.replace("-", "_")}`)}</option>`)}`,
   );
-  mountView(bitrates, () =>
+  mountView(find(dialog, "[data-setting=bitrate]"), () =>
     store.fields.bitrate.choices.map((value) => {
       const words = t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) });
       return html`<option value=${value}>${words}</option>`;
@@ -267,7 +260,6 @@ function mountRecordSettings(dialog, store) {
   const draw = () => {
     const chosen = pickFormat(isSupported, store.get("format"));
     formats.value = possible.some(({ id }) => id === store.get("format")) ? store.get("format") : "auto";
-    bitrates.value = store.get("bitrate");
     let warning = "";
     if (!chosen) warning = "omni.record_impossible";
     else if (!chosen.hasPicture) warning = "omni.format_no_picture";

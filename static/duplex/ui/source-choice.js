@@ -12,7 +12,6 @@ import { waveform } from "./live-view.js";
 const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
 const PIECE_SAMPLES = 800; // 50 ms
-const DECODE_RATE_HZ = 16_000;
 
 export const SOURCE_FIELDS = Object.freeze({
   source: choiceField("mic", Object.keys(KIND_ICONS)),
@@ -40,7 +39,7 @@ export function mountSourceChoice(el, store) {
     isShown: () => store.get("source") !== "mic",
     async read(file) {
       const { decodeSound } = await import("../lib/file-source.js");
-      const sound = await decodeSound(file, new OfflineAudioContext(1, 1, DECODE_RATE_HZ));
+      const sound = await decodeSound(file);
       return { name: file.name, sound, bars: barsOf(levelsOf(sound), BARS) };
     },
     describe: ({ name, sound }) => `${name} · ${formatClock(sound.duration)}`,

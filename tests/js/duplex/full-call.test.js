@@ -33,15 +33,14 @@ test("the barge-in of a cancelled start never takes the place of the next call's
   const options = {
     parts: {
       openPlayer: async () => new FakePlayer(),
-      openSession: async () =>
-        Object.assign(new EventTarget(), { on: () => () => {}, isActive: false, start: () => "", close: () => {} }),
+      openSession: async () => Object.assign(new EventTarget(), { on: () => () => {}, isActive: false, start: () => "" }),
       openBargeIn: async () => {
         await new Promise((resolve) => finish.push(() => resolve(null)));
         made.push(new FakeBargeIn());
         return made.at(-1);
       },
       keepAwake: () => ({ release: async () => {} }),
-      onDeviceChange: () => () => {},
+      onDeviceChange: () => {},
     },
     settings: () => ({ playbackDelayMs: 200, speakerId: "", maxKvTokens: 0, isAutoPauseOn: true, isBargeInOn: true }),
     openSource: async () => Object.assign(new EventTarget(), { start: () => {}, close: async () => {} }),
@@ -61,7 +60,7 @@ test("the barge-in of a cancelled start never takes the place of the next call's
     made.map(({ source }) => source === call.source && source !== null),
     [true, false],
   );
-  call.close();
+  call.stop();
   await settle();
   assert.equal(made[0].isClosed, true);
 });

@@ -3,20 +3,10 @@ import { test } from "node:test";
 
 import { createRateCounter } from "../../../static/shared/async.js";
 import { LEVELS_PER_S } from "../../../static/duplex/lib/capture-format.js";
-import { AHEAD_MS, PictureTempo, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
+import { AHEAD_MS, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
 
 const LEVEL_MS = 1_000 / LEVELS_PER_S;
 const LEVELS_BEFORE = (1_000 - AHEAD_MS) / LEVEL_MS - 1;
-
-test("one picture is due in each unit, a little before its end", () => {
-  const tempo = new PictureTempo();
-  for (let unit = 0; unit < 3; unit += 1) {
-    const due = Array.from({ length: LEVELS_PER_S }, () => tempo.countLevel());
-    assert.equal(due.indexOf(true), LEVELS_BEFORE);
-    assert.equal(due.filter(Boolean).length, 1);
-    tempo.beginUnit();
-  }
-});
 
 test("the rate is that of the last pictures", () => {
   const count = createRateCounter();

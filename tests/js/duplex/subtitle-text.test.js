@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/picture-taker.js";
+import { lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/picture-taker.js";
+import { inOrder } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { TranscriptTurn } from "../../../static/duplex/lib/full-duplex.js" */
 
@@ -69,19 +70,15 @@ test("only as many lines are painted as fit, the newest at the foot", () => {
   assert.equal(painted[0].alpha, 0.9);
 });
 
-test("the last turns of both sides stand in the order they began", () => {
-  const model = [turn({ text: "a", startedAtMs: 1 }), turn({ text: " c ", startedAtMs: 3 })];
+test("the turns of both sides stand in the order they began", () => {
+  const model = [turn({ text: "a", startedAtMs: 1 }), turn({ text: "c", startedAtMs: 3 })];
   const user = [{ startedAtMs: 2, lengthMs: 900, bars: [], isOpen: false }];
   assert.deepEqual(
-    lastTurns(model, user, 12).map(({ isUser, text, lengthMs }) => [isUser, text, lengthMs]),
+    inOrder(model, user).map(({ key, model, user }) => [key, model?.text, user?.lengthMs]),
     [
-      [false, "a", 0],
-      [true, "", 900],
-      [false, "c", 0],
+      ["m1", "a", undefined],
+      ["u2", undefined, 900],
+      ["m3", "c", undefined],
     ],
-  );
-  assert.deepEqual(
-    lastTurns(model, user, 2).map(({ startedAtMs }) => startedAtMs),
-    [2, 3],
   );
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/call-texts.js";
+import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf } from "../../../static/duplex/lib/call-texts.js";
 
 /** @import { UnitRecord } from "../../../static/duplex/lib/full-duplex.js" */
 
@@ -32,12 +32,12 @@ const unit = (given = {}) => ({
 });
 
 test("stages add up to the whole unit; what no stage explains is the rest", () => {
-  const stages = stagesOf(unit({ prefillMs: 50, costLlmMs: 200, costTtsMs: 100, costToken2wavMs: 150, costAllMs: 560 }));
-  assert.deepEqual(stages, { read: 50, think: 200, voice: 100, sound: 150, rest: 60 });
+  const costs = { prefillMs: 50, costLlmMs: 200, costTtsMs: 100, costToken2wavMs: 150, costAllMs: 560 };
+  assert.deepEqual(columnOf(unit(costs), LIMITS).stagesMs, { read: 50, think: 200, voice: 100, sound: 150, rest: 60 });
 });
 
 test("a sum above the whole leaves no negative rest", () => {
-  assert.equal(stagesOf(unit({ costLlmMs: 300, costAllMs: 200 })).rest, 0);
+  assert.equal(columnOf(unit({ costLlmMs: 300, costAllMs: 200 }), LIMITS).stagesMs.rest, 0);
 });
 
 test("a unit listened, spoke or was broken off", () => {

@@ -19,7 +19,6 @@ import {
 } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { ownerHeaders } from "../shared/memory.js";
-import { appOf } from "./recording.js";
 import { factTexts } from "./time-axis.js";
 
 /** @import { Meta, Recording } from "../../types/recording.js" */
@@ -28,6 +27,8 @@ import { factTexts } from "./time-axis.js";
 const AGAIN_MS = 2_000;
 const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 const CONFLICT = 409;
+/** Apps of the recordings whose type is not named like their app. @type {Readonly<Record<string, string>>} */
+const APPS = { chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" };
 
 function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve, reject) => {
@@ -106,7 +107,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   const draw = () => {
     render(buttons(), actions);
     if (!meta) return;
-    const app = appTitle(appOf(meta.app_type), meta.app_type);
+    const app = appTitle(APPS[meta.app_type] ?? meta.app_type, meta.app_type);
     setText(title, app);
     title.removeAttribute("data-t"); // it has texts of its own now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
@@ -116,10 +117,8 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   const remove = async () => {
     const [title, text] = [t("viewer.delete_title"), t("viewer.delete_about")];
     if (!(await isConfirmed({ title, text, confirm: t("common.delete") }))) return;
-    await sendJson("DELETE", recordingPath(recordingId), undefined, { headers: ownerHeaders(recordingId) }).then(
-      onDeleted,
-      onProblem,
-    );
+    const headers = ownerHeaders(recordingId);
+    await sendJson("DELETE", recordingPath(recordingId), undefined, { headers }).then(onDeleted, onProblem);
   };
   onLangChange(draw);
   draw();

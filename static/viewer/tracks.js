@@ -3,7 +3,7 @@
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { find, html, render, repeat } from "../shared/lit.js";
 import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
-import { indexAt, paintWaves, shareOf, spread, within } from "./time-axis.js";
+import { shareOf, spread, timeAt, within } from "./time-axis.js";
 import { openPeaks } from "./recording.js";
 import { fetchBytes } from "./head-view.js";
 
@@ -12,6 +12,10 @@ import { fetchBytes } from "./head-view.js";
 
 // Waveforms: the user's above, the model's below.
 
+const BAR_PX = 2;
+const BAR_STEP_PX = 3;
+const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
+
 /** @param {HTMLElement} el @param {() => void} onFailed the sound cannot be read */
 export function mountWaves(el, onFailed) {
   const colours = themeColours(el);
@@ -19,8 +23,20 @@ export function mountWaves(el, onFailed) {
   /** @type {PeakSource | null} */ let source = null;
   render(html`<canvas aria-hidden="true"></canvas>`, el);
   const { request } = mountPainter(find(el, "canvas", HTMLCanvasElement), (ctx, width, height) => {
-    source?.look(view);
-    if (source) el.dataset.loudest = paintWaves(ctx, { width, height }, view, source.loudest, colours.css).toFixed(2);
+    if (!source) return;
+    source.look(view);
+    const bars = Math.ceil(width / BAR_STEP_PX);
+    let most = 0;
+    for (const [channel, tone] of ["listen", "speak"].entries()) {
+      ctx.fillStyle = colours.css(tone);
+      for (let bar = 0; bar < bars; bar += 1) {
+        const peak = source.loudest(channel, { fromS: timeAt(view, bar / bars), toS: timeAt(view, (bar + 1) / bars) });
+        const tall = Math.max(1, (Math.min(1, peak / FULL_SCALE) * height) / 2);
+        ctx.fillRect(bar * BAR_STEP_PX, (channel + 0.5) * (height / 2) - tall / 2, BAR_PX, tall);
+        most = Math.max(most, peak);
+      }
+    }
+    el.dataset.loudest = most.toFixed(2);
   });
   return {
     /** @param {string} url URL of the stereo audio */
@@ -40,78 +56,66 @@ export function mountWaves(el, onFailed) {
 const HEADROOM = 1.15;
 const BAR_SHARE = 0.85; // of a unit's width
 
-export const mountLatency = (/** @type {HTMLElement} */ el, /** @type {Plan} */ { units, unitS }) => ({
-  update(/** @type {View} */ view) {
-    const budgetMs = unitS * MS_PER_S;
-    const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
-    const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
-    const bar = (/** @type {typeof answered[number]} */ { startS, endS, mode, isLate, gapMs, wallMs }) => {
-      const left = shareOf(view, startS);
-      const width = BAR_SHARE * (shareOf(view, endS) - left);
-      const place = `left: ${100 * left}%; width: ${100 * width}%; height: ${(100 * wallMs) / topMs}%`;
-      return html`<i class="latency-bar" data-mark=${isLate ? "late" : mode} data-gap=${String(gapMs > 0)} .style=${place}></i>`;
-    };
-    render(
-      html`${repeat(answered, ({ number }) => number, bar)}
-        <div class="latency-budget" .style=${`top: ${100 * (1 - budgetMs / topMs)}%`}>
-          <span>${t("viewer.ms", { n: formatNumber(budgetMs) })}</span>
-        </div>`,
-      el,
-    );
-  },
-});
+/** @param {HTMLElement} el @param {Plan} plan @param {View} view */
+export function drawLatency(el, { units, unitS }, view) {
+  const budgetMs = unitS * MS_PER_S;
+  const answered = within(units, view).flatMap((unit) => (unit.wallMs === null ? [] : [{ ...unit, wallMs: unit.wallMs }]));
+  const topMs = Math.max(budgetMs, ...answered.map(({ wallMs }) => wallMs)) * HEADROOM;
+  const bar = (/** @type {typeof answered[number]} */ { startS, endS, mode, isLate, gapMs, wallMs }) => {
+    const left = shareOf(view, startS);
+    const width = BAR_SHARE * (shareOf(view, endS) - left);
+    const place = `left: ${100 * left}%; width: ${100 * width}%; height: ${(100 * wallMs) / topMs}%`;
+    return html`<i class="latency-bar" data-mark=${isLate ? "late" : mode} data-gap=${String(gapMs > 0)} .style=${place}></i>`;
+  };
+  render(
+    html`${repeat(answered, ({ number }) => number, bar)}
+      <div class="latency-budget" .style=${`top: ${100 * (1 - budgetMs / topMs)}%`}>
+        <span>${t("viewer.ms", { n: formatNumber(budgetMs) })}</span>
+      </div>`,
+    el,
+  );
+}
 
 // Pictures seen by the model: thumbnails on the time axis, and the current one enlarged.
 
 const THUMB_PX = 92;
-const FALLBACK_PX = 900;
 
 /**
- * @param {HTMLElement} el the strip
+ * @param {HTMLElement} el
  * @param {{pictures: Picture[], urlOf: (path: string) => string, onJump: (atS: number) => void}} options
+ * @param {View} view
+ * @param {number} widthPx
  */
-export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
-  /** @type {View} */ let view = { fromS: 0, toS: 1 };
-  let widthPx = FALLBACK_PX; // as last observed, because asking the strip would force a layout
-  const draw = () => {
-    const places = Math.max(1, Math.floor(widthPx / THUMB_PX));
-    const thumbs = repeat(
-      spread(pictures, view, places, ({ atS }) => atS),
-      ({ entry }) => entry.path,
-      ({ entry: { atS, path }, share }) => {
-        const label = t("viewer.picture_at", { time: formatClock(atS) });
-        return html`<button
-          type="button"
-          class="thumb"
-          .style=${`left: ${100 * share}%; width: ${100 / places}%`}
-          aria-label=${label}
-          title=${label}
-          @click=${() => onJump(atS)}
-        >
-          <img src=${urlOf(path)} alt="" loading="lazy" decoding="async" draggable="false" />
-        </button>`;
-      },
-    );
-    render(thumbs, el);
-  };
-  new ResizeObserver(([{ contentRect }]) => {
-    widthPx = contentRect.width || FALLBACK_PX;
-    draw();
-  }).observe(el);
-  return {
-    update(/** @type {View} */ wanted) {
-      view = wanted;
-      draw();
+export function drawThumbs(el, { pictures, urlOf, onJump }, view, widthPx) {
+  const places = Math.max(1, Math.floor(widthPx / THUMB_PX));
+  const thumbs = repeat(
+    spread(pictures, view, places),
+    ({ entry }) => entry.path,
+    ({ entry: { atS, path }, share }) => {
+      const label = t("viewer.picture_at", { time: formatClock(atS) });
+      return html`<button
+        type="button"
+        class="thumb"
+        .style=${`left: ${100 * share}%; width: ${100 / places}%`}
+        aria-label=${label}
+        title=${label}
+        @click=${() => onJump(atS)}
+      >
+        <img src=${urlOf(path)} alt="" loading="lazy" decoding="async" draggable="false" />
+      </button>`;
     },
-  };
+  );
+  render(thumbs, el);
 }
 
 /** @param {HTMLImageElement} image @param {{pictures: Picture[], urlOf: (path: string) => string}} options */
 export function mountBigFrame(image, { pictures, urlOf }) {
   let shown = -1;
   return (/** @type {number} */ atS) => {
-    const at = indexAt(pictures, atS + 1e-6, (picture) => picture.atS);
-    const index = Math.max(0, at);
+    const index = Math.max(
+      0,
+      pictures.findLastIndex((picture) => picture.atS <= atS + 1e-6),
+    );
     const picture = pictures[index];
     if (!picture) return;
     image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) }); // the language may have changed

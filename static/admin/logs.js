@@ -2,7 +2,7 @@
 
 import { ApiError } from "../shared/api.js";
 import { formatNumber, t, tn } from "../shared/texts.js";
-import { isMatch, LogBuffer } from "./admin-facts.js";
+import { isMatch, LogBuffer, SEVERITIES } from "./admin-facts.js";
 import { table, when } from "./words.js";
 import { actionWords, clock, failureText, UNKNOWN } from "./admin-texts.js";
 import { html, live, nothing, repeat, textButton } from "../shared/lit.js";
@@ -15,7 +15,6 @@ const MAX_LINES = 2_000;
 const END_SLACK_PX = 24; // distance that counts as the end
 const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
-const LEVELS = ["debug", "info", "warning", "error"];
 
 export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
@@ -143,7 +142,7 @@ const tools = (at, filter, { onSource, onLevel, onText, onFollow }) =>
     <div class="field">
       <label for="log-level">${t("admin.log_level")}</label>
       <select id="log-level" @change=${onLevel}>
-        ${LEVELS.map(
+        ${SEVERITIES.map(
           (each) => html`<option value=${each} ?selected=${each === filter.least}>${t(`admin.level_${each}`)}</option>`,
         )}
       </select>

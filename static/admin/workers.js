@@ -1,7 +1,7 @@
 /** Workers (state, drain, restart), queue and conversations. */
 
 import { formatNumber, t, tn } from "../shared/texts.js";
-import { canStop, restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
+import { restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
 import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
@@ -176,10 +176,9 @@ export function makeQueue(/** @type {Context} */ { api, after }) {
 }
 
 export function makeConversations(/** @type {Context} */ { api, after }) {
-  /** @type {Http.SessionInfo[]} */ let live = [];
   /** @type {SessionRow[] | null} */ let rows = null;
   const stopButton = (/** @type {SessionRow} */ row) => {
-    if (!canStop(row, live)) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
+    if (!row.canStop) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
     const name = `${kindName(row.kind)} ${row.sessionId ?? ""}`.trim();
     return actionButton({
       icon: "stop",
@@ -197,8 +196,7 @@ export function makeConversations(/** @type {Context} */ { api, after }) {
   return {
     async refresh() {
       const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
-      live = sessions;
-      rows = sessionRows(live, queue, Date.now());
+      rows = sessionRows(sessions, queue, Date.now());
     },
     view: () =>
       html`<p class="soft">${t("admin.conversations_lead")}</p>

@@ -118,10 +118,9 @@ export function echoResult(plain, cancelled) {
 // Assessment of the microphone's level.
 
 const ENOUGH_GOOD_MS = 800;
-const PATIENCE_MS = 6_000;
+const PATIENCE_MS = 6_000; // after which missing speech is reported
 const SILENT_KEY = "problem.silent_microphone.title";
-/** Time after which missing speech is reported. @type {Readonly<Record<string, string>>} */
-const TROUBLE_KEYS = Object.freeze({ loud: "check.mic_loud", quiet: "check.mic_quiet" });
+/** @type {Readonly<Record<string, string>>} */ const TROUBLE_KEYS = { loud: "check.mic_loud", quiet: "check.mic_quiet" };
 
 /**
  * @param {Result} before

@@ -112,10 +112,8 @@ export function drawThumbs(el, { pictures, urlOf, onJump }, view, widthPx) {
 export function mountBigFrame(image, { pictures, urlOf }) {
   let shown = -1;
   return (/** @type {number} */ atS) => {
-    const index = Math.max(
-      0,
-      pictures.findLastIndex((picture) => picture.atS <= atS + 1e-6),
-    );
+    const begun = pictures.findLastIndex((picture) => picture.atS <= atS + 1e-6);
+    const index = Math.max(0, begun);
     const picture = pictures[index];
     if (!picture) return;
     image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) }); // the language may have changed

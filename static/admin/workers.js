@@ -3,7 +3,7 @@
 import { formatNumber, t, tn } from "../shared/texts.js";
 import { restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
-import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
+import { ago, FACTS, kindName, memory, modelWords, span, startWords, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context } from "../pages/admin.js" */
@@ -83,15 +83,9 @@ function card(/** @type {Http.WorkerInfo} */ worker, /** @type {unknown} */ butt
 
 /** Progress of a start or restart. @param {Http.WorkerInfo} worker */
 function progress(worker) {
-  const is = workerState(worker);
-  if (is !== "restart_waits" && is !== "restart_stops" && is !== "starting" && is !== "loading") return nothing;
-  const share = is === "loading" ? (worker.loading?.progress ?? null) : null;
-  const words =
-    is === "restart_waits"
-      ? tn("admin.restart_waits", worker.sessions.length)
-      : is === "loading"
-        ? t("admin.loading_stage", { stage: worker.loading?.stage ?? "" })
-        : t(is === "starting" ? "admin.starting" : "admin.restart_stops");
+  const words = startWords(worker);
+  if (words === null) return nothing;
+  const share = workerState(worker) === "loading" ? (worker.loading?.progress ?? null) : null;
   return html`<div class="stack-tight">
     <p class="small" role="status">${words}</p>
     <progress max="1" value=${share ?? nothing} aria-label=${words}></progress>

@@ -6,8 +6,9 @@ import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { nextTask } from "../shared/async.js";
 import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
-import { loadRecording, mayGetReplay, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
+import { loadRecording, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
+import { mayGetReplay } from "../viewer/recording.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
 
 /** @import { ApiError } from "../shared/api.js" */

@@ -19,13 +19,13 @@ import {
 } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { ownerHeaders } from "../shared/memory.js";
+import { REPLAY_LIMIT_MS } from "./recording.js";
 import { factTexts } from "./time-axis.js";
 
 /** @import { Meta, Recording } from "../../types/recording.js" */
 /** @import { Problem } from "../shared/lit.js" */
 
 const AGAIN_MS = 2_000;
-const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 const CONFLICT = 409;
 /** Apps of the recordings whose type is not named like their app. @type {Readonly<Record<string, string>>} */
 const APPS = { chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" };
@@ -55,12 +55,6 @@ export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) 
     }
     await wait(AGAIN_MS, signal);
   }
-}
-
-/** @param {Meta} meta @param {Recording} recording @param {number} nowMs */
-export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
-  if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
-  return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
 /** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it is unavailable */

@@ -1,4 +1,4 @@
-/** Time axis of a replay: view, links to a position, keyboard, texts. Pure. */
+/** Time axis of a replay: view, painting of its canvases, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, MS_PER_S, S_PER_MINUTE, t } from "../shared/texts.js";
@@ -90,6 +90,56 @@ export function spread(list, view, places) {
     if (entry && found.at(-1)?.entry !== entry) found.push({ entry, share });
   }
   return found;
+}
+
+// What the canvases show.
+
+/** @typedef {{width: number, height: number}} Size CSS pixels */
+/** @typedef {(token: string, alpha?: number) => string} Css colour of the theme */
+
+const BAR_PX = 2;
+const BAR_STEP_PX = 3;
+const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
+
+/**
+ * Waveforms: the user's above, the model's below.
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Size} size
+ * @param {View} view
+ * @param {(channel: number, part: View) => number} loudest largest peak of a channel
+ * @param {Css} css
+ * @returns {number} the largest peak shown
+ */
+export function paintWaves(ctx, { width, height }, view, loudest, css) {
+  const bars = Math.ceil(width / BAR_STEP_PX);
+  let most = 0;
+  for (const [channel, tone] of ["listen", "speak"].entries()) {
+    ctx.fillStyle = css(tone);
+    for (let bar = 0; bar < bars; bar += 1) {
+      const peak = loudest(channel, { fromS: timeAt(view, bar / bars), toS: timeAt(view, (bar + 1) / bars) });
+      const tall = Math.max(1, (Math.min(1, peak / FULL_SCALE) * height) / 2);
+      ctx.fillRect(bar * BAR_STEP_PX, (channel + 0.5) * (height / 2) - tall / 2, BAR_PX, tall);
+      most = Math.max(most, peak);
+    }
+  }
+  return most;
+}
+
+const LEAST_PX = 1;
+const LATE_PX = 4;
+
+/** The whole recording: speech and late units. @param {CanvasRenderingContext2D} ctx @param {Size} size @param {Plan} plan @param {Css} css */
+export function paintOverview(ctx, { width, height }, { units, durationS }, css) {
+  const perS = width / durationS;
+  for (const { startS, endS, mode, isLate } of units) {
+    const size = Math.max(LEAST_PX, (endS - startS) * perS);
+    const [alpha, tall] = mode === "speak" ? [1, height] : [0.35, height * 0.4];
+    ctx.fillStyle = css(mode === "none" ? "idle" : mode, alpha);
+    ctx.fillRect(startS * perS, height - tall, size, tall);
+    if (!isLate) continue;
+    ctx.fillStyle = css("bad");
+    ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
+  }
 }
 
 /** Summary of all units. @param {Plan} plan */

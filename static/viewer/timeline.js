@@ -1,18 +1,15 @@
 /** All tracks of a duplex recording on one time axis with one playhead. Requests positions by `onSeek`. */
 
-import { find, html, mountView, on, render, repeat } from "../shared/lit.js";
+import { find, html, mountView, on, render } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
-import { drawLatency, drawThumbs, mountWaves } from "./tracks.js";
-import { firstView, fit, following, momentText, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
+import { drawLatency, drawSegments, drawThumbs, mountWaves } from "./tracks.js";
+import { firstView, fit, following, momentText, moved, paintOverview, shareOf, ticks, timeAt, zoomed } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Plan, SpokenTurn } from "./recording.js" */
+/** @import { Plan } from "./recording.js" */
 
 // Overview of the whole recording: speech, late units, visible part.
-
-const LEAST_PX = 1;
-const LATE_PX = 4;
 
 /**
  * For mouse and touch only; the slider below is the accessible equivalent.
@@ -30,18 +27,7 @@ function mountOverview(el, { plan, onSeek }) {
   const frame = find(el, ".overview-frame");
   const head = find(el, ".overview-head");
   const colours = themeColours(el);
-  mountPainter(canvas, (ctx, width, height) => {
-    const perS = width / plan.durationS;
-    for (const { startS, endS, mode, isLate } of plan.units) {
-      const size = Math.max(LEAST_PX, (endS - startS) * perS);
-      const [alpha, tall] = mode === "speak" ? [1, height] : [0.35, height * 0.4];
-      ctx.fillStyle = colours.css(mode === "none" ? "idle" : mode, alpha);
-      ctx.fillRect(startS * perS, height - tall, size, tall);
-      if (!isLate) continue;
-      ctx.fillStyle = colours.css("bad");
-      ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
-    }
-  });
+  mountPainter(canvas, (ctx, width, height) => paintOverview(ctx, { width, height }, plan, colours.css));
   scrub([el], el, (share) => onSeek(share * plan.durationS));
   return (/** @type {View} */ { fromS, toS }, /** @type {number} */ atS) => {
     el.hidden = toS - fromS >= plan.durationS;
@@ -188,30 +174,4 @@ function scrub(places, ruler, seek) {
       if (place.hasPointerCapture(event.pointerId)) at(event);
     });
   }
-}
-
-// The model's turns as segments on the time axis; a click seeks.
-
-/** @param {HTMLElement} el @param {SpokenTurn[]} turns @param {View} view @param {(atS: number) => void} onJump */
-function drawSegments(el, turns, view, onJump) {
-  const segment = (/** @type {SpokenTurn} */ { number, startS, endS, text, isInterrupted }) => {
-    const from = Math.max(0, shareOf(view, startS));
-    const to = Math.min(1, shareOf(view, endS));
-    return html`<button
-      type="button"
-      class="segment"
-      title=${text}
-      aria-label=${t("viewer.jump_to", { time: formatClock(startS), text })}
-      data-turn=${number}
-      data-interrupted=${isInterrupted ? "true" : "false"}
-      .style=${`left: ${100 * from}%; width: ${100 * (to - from)}%`}
-      @click=${() => onJump(startS)}
-    >
-      <span>${text.trim()}</span>
-    </button>`;
-  };
-  render(
-    repeat(within(turns, view), ({ number }) => number, segment),
-    el,
-  );
 }

@@ -1,20 +1,16 @@
-/** Tracks of the timeline: waveforms, latencies, pictures. */
+/** Tracks of the timeline: waveforms, the model's words, latencies, pictures. */
 
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { find, html, render, repeat } from "../shared/lit.js";
 import { formatClock, formatNumber, MS_PER_S, t } from "../shared/texts.js";
-import { shareOf, spread, timeAt, within } from "./time-axis.js";
+import { paintWaves, shareOf, spread, within } from "./time-axis.js";
 import { openPeaks } from "./recording.js";
 import { fetchBytes } from "./head-view.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { PeakSource, Picture, Plan } from "./recording.js" */
+/** @import { PeakSource, Picture, Plan, SpokenTurn } from "./recording.js" */
 
 // Waveforms: the user's above, the model's below.
-
-const BAR_PX = 2;
-const BAR_STEP_PX = 3;
-const FULL_SCALE = 0.6; // speech is rarely louder; louder peaks are clipped
 
 /** @param {HTMLElement} el @param {() => void} onFailed the sound cannot be read */
 export function mountWaves(el, onFailed) {
@@ -25,18 +21,7 @@ export function mountWaves(el, onFailed) {
   const { request } = mountPainter(find(el, "canvas", HTMLCanvasElement), (ctx, width, height) => {
     if (!source) return;
     source.look(view);
-    const bars = Math.ceil(width / BAR_STEP_PX);
-    let most = 0;
-    for (const [channel, tone] of ["listen", "speak"].entries()) {
-      ctx.fillStyle = colours.css(tone);
-      for (let bar = 0; bar < bars; bar += 1) {
-        const peak = source.loudest(channel, { fromS: timeAt(view, bar / bars), toS: timeAt(view, (bar + 1) / bars) });
-        const tall = Math.max(1, (Math.min(1, peak / FULL_SCALE) * height) / 2);
-        ctx.fillRect(bar * BAR_STEP_PX, (channel + 0.5) * (height / 2) - tall / 2, BAR_PX, tall);
-        most = Math.max(most, peak);
-      }
-    }
-    el.dataset.loudest = most.toFixed(2);
+    el.dataset.loudest = paintWaves(ctx, { width, height }, view, source.loudest, colours.css).toFixed(2);
   });
   return {
     /** @param {string} url URL of the stereo audio */
@@ -49,6 +34,32 @@ export function mountWaves(el, onFailed) {
       request();
     },
   };
+}
+
+// The model's turns as segments on the time axis; a click seeks.
+
+/** @param {HTMLElement} el @param {SpokenTurn[]} turns @param {View} view @param {(atS: number) => void} onJump */
+export function drawSegments(el, turns, view, onJump) {
+  const segment = (/** @type {SpokenTurn} */ { number, startS, endS, text, isInterrupted }) => {
+    const from = Math.max(0, shareOf(view, startS));
+    const to = Math.min(1, shareOf(view, endS));
+    return html`<button
+      type="button"
+      class="segment"
+      title=${text}
+      aria-label=${t("viewer.jump_to", { time: formatClock(startS), text })}
+      data-turn=${number}
+      data-interrupted=${isInterrupted ? "true" : "false"}
+      .style=${`left: ${100 * from}%; width: ${100 * (to - from)}%`}
+      @click=${() => onJump(startS)}
+    >
+      <span>${text.trim()}</span>
+    </button>`;
+  };
+  render(
+    repeat(within(turns, view), ({ number }) => number, segment),
+    el,
+  );
 }
 
 // Duration of each unit against its budget.

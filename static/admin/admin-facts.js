@@ -1,9 +1,6 @@
 /** Facts for administration, derived from the server's responses. Pure. */
 
-/**
- * @typedef {"good" | "caution" | "bad" | ""} Tone
- * @typedef {ReturnType<typeof overviewOf>} Overview
- */
+/** @typedef {ReturnType<typeof overviewOf>} Overview */
 
 /** The status, and sums over all workers. @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers */
 export function overviewOf(status, workers) {
@@ -30,7 +27,7 @@ export function workerState(/** @type {Http.WorkerInfo} */ worker) {
   return worker.status === "idle" ? "idle" : "busy";
 }
 
-/** @type {Record<WorkerState, Tone>} */ export const TONES = {
+/** @type {Record<WorkerState, "good" | "caution" | "bad">} */ export const TONES = {
   restart_waits: "caution",
   restart_stops: "caution",
   starting: "caution",
@@ -54,25 +51,23 @@ export function restartBlock(/** @type {Http.WorkerInfo} */ worker) {
 export function sessionRows(live, queue, nowMs) {
   const running = queue.running_tasks.map((task) => ({
     key: task.session_id ?? `${task.worker_id} ${task.started_at}`,
-    sessionId: task.session_id, // null for requests without a session, which cannot be stopped
+    sessionId: task.session_id, // null for requests without a session
     kind: task.request_type,
     workerId: task.worker_id,
     isServed: true, // by a worker; otherwise it is connected between two turns
     elapsedS: task.elapsed_s,
     remainingS: task.estimated_remaining_s,
+    canStop: live.some(({ session_id: id }) => id === task.session_id), // its client is connected
   }));
   const known = new Set(running.map(({ sessionId }) => sessionId));
   const connected = live
     .filter(({ session_id: id, phase }) => id !== "" && phase !== "waiting" && !known.has(id))
     .map(({ session_id: id, request_type: kind, worker_id: workerId, last_active: active }) => {
       const elapsedS = active === null ? null : Math.max(0, (nowMs - Date.parse(active)) / 1_000);
-      return { key: id, sessionId: id, kind, workerId, isServed: false, elapsedS, remainingS: null };
+      return { key: id, sessionId: id, kind, workerId, isServed: false, elapsedS, remainingS: null, canStop: true };
     });
   return [...running, ...connected];
 }
-
-/** Only sessions with a connected client can be stopped. @param {SessionRow} row @param {readonly Http.SessionInfo[]} live */
-export const canStop = (row, live) => row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
 
 /** Administrators' actions by the server's names. @type {Record<string, string>} */ const ACTIONS = {
   "POST /api/admin/login": "login",
@@ -134,12 +129,13 @@ export function changesOf(status, texts) {
 
 // Log lines, up to a maximum; the oldest are dropped first.
 
-/** @typedef {"debug" | "info" | "warning" | "error"} Severity */
+/** @typedef {typeof SEVERITIES[number]} Severity */
 /** @typedef {Http.LogLine & {id: number, severity: Severity}} KeptLine */
 /** @typedef {{text: string, least: Severity}} LogFilter */
 
-const ORDER = /** @type {const} */ (["debug", "info", "warning", "error"]);
-/** @type {Record<string, Severity>} */ const SEVERITIES = {
+/** In ascending order. */
+export const SEVERITIES = /** @type {const} */ (["debug", "info", "warning", "error"]);
+/** @type {Record<string, Severity>} */ const SEVERITY_OF = {
   debug: "debug",
   warning: "warning",
   warn: "warning",
@@ -153,7 +149,7 @@ const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception):
 
 export function severityOf(/** @type {Http.LogLine} */ { level, text }) {
   if (OWN_LOOK.test(text)) return "debug";
-  if (level) return SEVERITIES[level.toLowerCase()] ?? "info";
+  if (level) return SEVERITY_OF[level.toLowerCase()] ?? "info";
   return TROUBLE.test(text) ? "error" : "info";
 }
 
@@ -179,7 +175,7 @@ export class LogBuffer {
 }
 
 export function isMatch(/** @type {KeptLine} */ line, /** @type {LogFilter} */ { text, least }) {
-  if (ORDER.indexOf(line.severity) < ORDER.indexOf(least)) return false;
+  if (SEVERITIES.indexOf(line.severity) < SEVERITIES.indexOf(least)) return false;
   const wanted = text.trim().toLowerCase();
   return wanted === "" || `${line.time ?? ""} ${line.level ?? ""} ${line.text}`.toLowerCase().includes(wanted);
 }

@@ -1,7 +1,7 @@
 /** Texts of administration: kinds, sizes, times, states, errors. Pure. */
 
 import { formatAgo, formatBytes, formatClock, formatNumber, hasText, MS_PER_S, problemText, t, tn } from "../shared/texts.js";
-import { auditAction } from "./admin-facts.js";
+import { auditAction, workerState } from "./admin-facts.js";
 
 /** @import { Overview } from "./admin-facts.js" */
 
@@ -102,6 +102,15 @@ function troubles(/** @type {Overview} */ { loading_workers: loading, broken }) 
 export function modelWords(/** @type {Http.WorkerInfo} */ { model, gpu_id: gpu }) {
   const where = gpu === null ? t("admin.on_cpu") : t("admin.on_gpu", { n: gpu });
   return model ? `${model.name} · ${where}` : where;
+}
+
+/** How far a start or restart is; null if there is none. @param {Http.WorkerInfo} worker */
+export function startWords(worker) {
+  const state = workerState(worker);
+  if (state === "restart_waits") return tn("admin.restart_waits", worker.sessions.length);
+  if (state === "restart_stops") return t("admin.restart_stops");
+  if (state === "starting") return t("admin.starting");
+  return state === "loading" ? t("admin.loading_stage", { stage: worker.loading?.stage ?? "" }) : null;
 }
 
 /** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */ export const FACTS = [

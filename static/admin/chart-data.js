@@ -53,16 +53,13 @@ function chart(
     names.map((name) => history.series[name] ?? []),
     history.period_s * GAP_PERIODS,
   );
-  const lines = names.map((name, index) => ({ name, ...lookOf(name, index), values: columns[index] }));
+  const lines = names.map((name, index) => {
+    // Dashes, so that lines differ not only in colour.
+    const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];
+    const side = /** @type {"left" | "right"} */ (name === "queue.oldest_wait_s" ? "right" : "left"); // of its axis
+    return { name, tone, isDashed, side, values: columns[index] };
+  });
   return { id, times, lines, isEmpty: !lines.some(({ values }) => values.some((value) => value !== null)) };
-}
-
-/** @param {string} name @param {number} index among its chart's lines */
-function lookOf(name, index) {
-  // Dashes, so that lines differ not only in colour.
-  const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];
-  const side = /** @type {"left" | "right"} */ (name === "queue.oldest_wait_s" ? "right" : "left"); // of its axis
-  return { tone, isDashed, side };
 }
 
 /**

@@ -10,7 +10,6 @@ import { table } from "./words.js";
 /** @import { Chart, Line } from "./chart-data.js" */
 
 /** @typedef {typeof import("uplot")} Library */
-/** @typedef {{plot: Plotted, names: string}} Drawn */
 
 const SPAN_S = 300; // of a row of the table
 /** @type {Http.History} */ const NO_HISTORY = { period_s: 1, t: [], series: {} }; // empty charts until it is loaded
@@ -21,7 +20,7 @@ export function makeCharts(el, draw) {
   /** @type {Http.History | null} */ let history = null;
   /** @type {Promise<Library | null> | null} */ let library = null;
   let failure = /** @type {Error | null} */ (null);
-  /** @type {Map<string, Drawn>} */ const drawn = new Map();
+  /** @type {Map<string, ReturnType<typeof drawPlot> & {names: string}>} */ const drawn = new Map();
   /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */ const pointed = new Map();
   const colours = themeColours(el);
 
@@ -47,14 +46,14 @@ export function makeCharts(el, draw) {
     if (chart.isEmpty) return;
     const names = chart.lines.map(({ name }) => name).join();
     const known = drawn.get(chart.id);
-    if (known && !isRebuilt && known.names === names) return known.plot.update(chart);
-    known?.plot.close();
+    if (known && !isRebuilt && known.names === names) return known.update(chart);
+    known?.close();
     const onPoint = (/** @type {(number | null)[]} */ values) => {
       pointed.set(chart.id, values);
       draw();
     };
     const place = find(el, `[data-chart="${chart.id}"] .admin-plot`);
-    drawn.set(chart.id, { plot: drawPlot(Plot, place, chart, colours.css, onPoint), names });
+    drawn.set(chart.id, { ...drawPlot(Plot, place, chart, colours.css, onPoint), names });
   };
   onThemeChange(() => void plotAll(true));
   onLangChange(() => void plotAll(true));
@@ -96,16 +95,12 @@ export function makeCharts(el, draw) {
   };
 }
 
-/** Loads the library's style sheet; if it fails, charts are drawn without it. @returns {Promise<void>} */
-function addStyles() {
-  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLES });
-  const loaded = new Promise((/** @type {(value: void) => void} */ resolve) => {
-    on(link, "load", () => resolve());
-    on(link, "error", () => resolve());
+/** Loads the library's style sheet; if it fails, charts are drawn without it. */
+const addStyles = () =>
+  new Promise((done) => {
+    const link = document.createElement("link");
+    document.head.append(Object.assign(link, { rel: "stylesheet", href: STYLES, onload: done, onerror: done }));
   });
-  document.head.append(link);
-  return loaded;
-}
 
 const legendEntry = (/** @type {Line} */ line, /** @type {number | null} */ value) =>
   html`<li>
@@ -118,8 +113,6 @@ const legendEntry = (/** @type {Line} */ line, /** @type {number | null} */ valu
 const HEIGHT_SHARE = 0.42; // of the width
 const MIN_HEIGHT_PX = 150;
 const MAX_HEIGHT_PX = 300;
-
-/** @typedef {ReturnType<typeof drawPlot>} Plotted */
 
 /**
  * @param {Library} UPlot

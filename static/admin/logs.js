@@ -2,7 +2,7 @@
 
 import { ApiError } from "../shared/api.js";
 import { formatNumber, t, tn } from "../shared/texts.js";
-import { isMatch, LogBuffer } from "./admin-facts.js";
+import { isMatch, LogBuffer, SEVERITIES } from "./admin-facts.js";
 import { table, when } from "./words.js";
 import { actionWords, clock, failureText, UNKNOWN } from "./admin-texts.js";
 import { html, live, nothing, repeat, textButton } from "../shared/lit.js";
@@ -15,40 +15,18 @@ const MAX_LINES = 2_000;
 const END_SLACK_PX = 24; // distance that counts as the end
 const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
-const LEVELS = ["debug", "info", "warning", "error"];
 
 export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
   /** @type {LogFilter} */ const filter = { text: "", least: "info" };
   const look = { follows: true, isAtEnd: true, unseen: 0 };
-  const linesEl = () => el.querySelector(".admin-log-lines");
+  /** @returns {HTMLElement | null} */ const linesEl = () => el.querySelector(".admin-log-lines");
 
-  const draw = () => {
-    // The lines in view stay in place while older ones are dropped.
-    const lines = linesEl();
-    const before = lines?.scrollTop ?? 0;
-    const read = [...(lines?.children ?? [])].find((node) => top(node) + /** @type {HTMLElement} */ (node).offsetHeight > before);
-    const offset = read && top(read);
-    drawSection();
-    const now = linesEl();
-    if (!now) return;
-    if (look.isAtEnd) now.scrollTop = now.scrollHeight;
-    else if (read?.isConnected && offset !== undefined) now.scrollTop = before + top(read) - offset;
-  };
+  const draw = () => drawInPlace(drawSection, linesEl, look.isAtEnd);
   const toEnd = () => {
     Object.assign(look, { isAtEnd: true, unseen: 0 });
     draw();
-  };
-  const begin = () => {
-    at.cursor = "";
-    buffer.clear();
-    toEnd();
-  };
-  const take = (/** @type {Http.LogPart} */ { cursor, lines, source, sources }) => {
-    Object.assign(at, { cursor, source, sources });
-    const added = buffer.add(lines);
-    if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
   };
   const refresh = async () => {
     if (!look.follows && at.cursor !== "") return;
@@ -58,7 +36,10 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
         const after = at.cursor && `&after=${encodeURIComponent(at.cursor)}`;
         const part = /** @type {Http.LogPart} */ (await api.get(`/api/admin/logs?source=${encodeURIComponent(asked)}${after}`));
         if (asked !== at.source) return; // another log was selected meanwhile
-        take(part);
+        const { cursor, source, sources } = part;
+        Object.assign(at, { cursor, source, sources });
+        const added = buffer.add(part.lines);
+        if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
         hasMore = part.has_more && after !== "";
       }
       at.missing = "";
@@ -70,8 +51,9 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
   };
   const soon = () => void refresh().catch(() => {}); // the next refresh reports it
   const onSource = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
-    at.source = target.value;
-    begin();
+    Object.assign(at, { source: target.value, cursor: "" });
+    buffer.clear();
+    toEnd();
     soon();
   };
   const onFollow = (/** @type {{target: HTMLInputElement}} */ { target }) => {
@@ -95,9 +77,33 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
   };
   const onJump = () => {
     toEnd();
-    /** @type {HTMLElement | null} */ (linesEl())?.focus({ preventScroll: true });
+    linesEl()?.focus({ preventScroll: true });
   };
-  const controls = () => tools(at, filter, { onSource, onLevel, onText, onFollow });
+  const controls = () =>
+    html`<div class="admin-fields">
+      <div class="field">
+        <label for="log-source">${t("admin.log_source")}</label>
+        <select id="log-source" @change=${onSource}>
+          ${at.sources.map((each) => html`<option value=${each} .selected=${live(each === at.source)}>${each}</option>`)}
+        </select>
+      </div>
+      <div class="field">
+        <label for="log-level">${t("admin.log_level")}</label>
+        <select id="log-level" @change=${onLevel}>
+          ${SEVERITIES.map(
+            (each) => html`<option value=${each} ?selected=${each === filter.least}>${t(`admin.level_${each}`)}</option>`,
+          )}
+        </select>
+      </div>
+      <div class="field">
+        <label for="log-text">${t("admin.log_text")}</label>
+        <input type="search" id="log-text" autocomplete="off" @input=${onText} />
+      </div>
+      <div class="check admin-follow">
+        <input type="checkbox" role="switch" id="log-follow" checked @change=${onFollow} />
+        <label for="log-follow">${t("admin.log_follow")}</label>
+      </div>
+    </div>`;
   return {
     refresh,
     pauseMs: PAUSE_MS,
@@ -128,37 +134,22 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
 }
 
 /**
- * @param {{source: string, sources: string[]}} at
- * @param {LogFilter} filter
- * @param {Record<"onSource" | "onLevel" | "onText" | "onFollow", (event: any) => void>} on `any`: each control's own event
+ * The lines in view stay in place while older ones are dropped.
+ * @param {() => void} draw
+ * @param {() => HTMLElement | null} linesEl
+ * @param {boolean} isAtEnd follows the newest line
  */
-const tools = (at, filter, { onSource, onLevel, onText, onFollow }) =>
-  html`<div class="admin-fields">
-    <div class="field">
-      <label for="log-source">${t("admin.log_source")}</label>
-      <select id="log-source" @change=${onSource}>
-        ${at.sources.map((each) => html`<option value=${each} .selected=${live(each === at.source)}>${each}</option>`)}
-      </select>
-    </div>
-    <div class="field">
-      <label for="log-level">${t("admin.log_level")}</label>
-      <select id="log-level" @change=${onLevel}>
-        ${LEVELS.map(
-          (each) => html`<option value=${each} ?selected=${each === filter.least}>${t(`admin.level_${each}`)}</option>`,
-        )}
-      </select>
-    </div>
-    <div class="field">
-      <label for="log-text">${t("admin.log_text")}</label>
-      <input type="search" id="log-text" autocomplete="off" @input=${onText} />
-    </div>
-    <div class="check admin-follow">
-      <input type="checkbox" role="switch" id="log-follow" checked @change=${onFollow} />
-      <label for="log-follow">${t("admin.log_follow")}</label>
-    </div>
-  </div>`;
-
-const top = (/** @type {Element} */ node) => /** @type {HTMLElement} */ (node).offsetTop;
+function drawInPlace(draw, linesEl, isAtEnd) {
+  const lines = linesEl();
+  const before = lines?.scrollTop ?? 0;
+  const shown = /** @type {HTMLElement[]} */ ([...(lines?.children ?? [])]);
+  const read = shown.find(({ offsetTop, offsetHeight }) => offsetTop + offsetHeight > before);
+  const offset = read?.offsetTop ?? 0;
+  draw();
+  const now = linesEl();
+  if (now && isAtEnd) now.scrollTop = now.scrollHeight;
+  else if (now && read?.isConnected) now.scrollTop = before + read.offsetTop - offset;
+}
 
 const lineView = (/** @type {KeptLine} */ { time, severity, level, text }) =>
   html`<div class="admin-log-line" data-severity=${severity}>

@@ -145,25 +145,18 @@ export function makePresets(/** @type {Context} */ { api, draw }) {
       const at = sounds++;
       return voice(item, String(at), ({ system_content_audio: all }) => all[at] ?? null);
     });
-    return html`${
-      preset.system_prompt
-        ? html`<p class="label small">${t("admin.preset_prompt")}</p>
-            <p class="admin-prompt">${preset.system_prompt}</p>`
-        : nothing
-    }
-    ${content}
-    ${
-      preset.ref_audio?.type === "audio"
-        ? html`<p class="label small">${t("admin.preset_voice")}</p>
-            ${voice(preset.ref_audio, "voice", ({ ref_audio: sound }) => sound)}`
-        : nothing
-    }
-    ${
-      preset.settings
-        ? html`<p class="label small">${t("admin.preset_settings")}</p>
-            <pre class="small" tabindex="0">${JSON.stringify(preset.settings, null, 2)}</pre>`
-        : nothing
-    }`;
+    const { system_prompt: prompt, ref_audio: sample, settings } = preset;
+    const label = (/** @type {string} */ words) => html`<p class="label small">${words}</p>`;
+    return [
+      prompt ? [label(t("admin.preset_prompt")), html`<p class="admin-prompt">${prompt}</p>`] : nothing,
+      content,
+      sample?.type === "audio"
+        ? [label(t("admin.preset_voice")), voice(sample, "voice", ({ ref_audio: sound }) => sound)]
+        : nothing,
+      settings
+        ? [label(t("admin.preset_settings")), html`<pre class="small" tabindex="0">${JSON.stringify(settings, null, 2)}</pre>`]
+        : nothing,
+    ];
   };
   const row = (/** @type {string} */ mode, /** @type {Http.Preset} */ preset) =>
     html`<details class="panel" data-preset=${preset.id}>

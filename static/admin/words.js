@@ -178,15 +178,15 @@ export function mountLogin(el, { signIn, retry }) {
   };
 }
 
-/** @param {HTMLElement} el @param {readonly SectionEntry[]} sections @param {(id: string) => void} onShow */
+/** @template {SectionEntry} S @param {HTMLElement} el @param {readonly S[]} sections @param {(section: S) => void} onShow */
 export function mountSectionNav(el, sections, onShow) {
   /** @type {Map<string, Badge>} */ const badges = new Map();
-  let current = "";
+  /** @type {S | null} */ let current = null;
   el.classList.add("admin-nav");
   const link = (/** @type {SectionEntry} */ { id, icon: picture, titleKey }) => {
     const badge = badges.get(id);
     return html`<li>
-      <a href="#${id}" data-goto=${id} aria-current=${id === current ? "page" : nothing}
+      <a href="#${id}" data-goto=${id} aria-current=${id === current?.id ? "page" : nothing}
         >${icon(picture)}<span>${t(titleKey)}</span>${
           badge ? html`<span class="admin-count" data-kind=${badge.kind} title=${badge.label}>${badge.count}</span>` : nothing
         }</a
@@ -207,12 +207,12 @@ export function mountSectionNav(el, sections, onShow) {
   };
   const show = () => {
     const asked = location.hash.slice(1);
-    const id = sections.some((section) => section.id === asked) ? asked : sections[0].id;
-    if (id === current) return;
-    current = id;
+    const section = sections.find(({ id }) => id === asked) ?? sections[0];
+    if (section === current) return;
+    current = section;
     draw();
     reveal();
-    onShow(id);
+    onShow(section);
   };
   addEventListener("hashchange", show);
   show();

@@ -1,9 +1,9 @@
 /** Workers (state, drain, restart), queue and conversations. */
 
 import { formatNumber, t, tn } from "../shared/texts.js";
-import { canStop, restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
+import { restartBlock, sessionRows, TONES, workerState } from "./admin-facts.js";
 import { actionButton, table } from "./words.js";
-import { ago, FACTS, kindName, memory, modelWords, span, UNKNOWN } from "./admin-texts.js";
+import { ago, FACTS, kindName, memory, modelWords, span, startWords, UNKNOWN } from "./admin-texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context } from "../pages/admin.js" */
@@ -83,15 +83,9 @@ function card(/** @type {Http.WorkerInfo} */ worker, /** @type {unknown} */ butt
 
 /** Progress of a start or restart. @param {Http.WorkerInfo} worker */
 function progress(worker) {
-  const is = workerState(worker);
-  if (is !== "restart_waits" && is !== "restart_stops" && is !== "starting" && is !== "loading") return nothing;
-  const share = is === "loading" ? (worker.loading?.progress ?? null) : null;
-  const words =
-    is === "restart_waits"
-      ? tn("admin.restart_waits", worker.sessions.length)
-      : is === "loading"
-        ? t("admin.loading_stage", { stage: worker.loading?.stage ?? "" })
-        : t(is === "starting" ? "admin.starting" : "admin.restart_stops");
+  const words = startWords(worker);
+  if (words === null) return nothing;
+  const share = workerState(worker) === "loading" ? (worker.loading?.progress ?? null) : null;
   return html`<div class="stack-tight">
     <p class="small" role="status">${words}</p>
     <progress max="1" value=${share ?? nothing} aria-label=${words}></progress>
@@ -176,10 +170,9 @@ export function makeQueue(/** @type {Context} */ { api, after }) {
 }
 
 export function makeConversations(/** @type {Context} */ { api, after }) {
-  /** @type {Http.SessionInfo[]} */ let live = [];
   /** @type {SessionRow[] | null} */ let rows = null;
   const stopButton = (/** @type {SessionRow} */ row) => {
-    if (!canStop(row, live)) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
+    if (!row.canStop) return html`<span class="small soft">${t("admin.no_stop")}</span>`;
     const name = `${kindName(row.kind)} ${row.sessionId ?? ""}`.trim();
     return actionButton({
       icon: "stop",
@@ -197,8 +190,7 @@ export function makeConversations(/** @type {Context} */ { api, after }) {
   return {
     async refresh() {
       const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
-      live = sessions;
-      rows = sessionRows(live, queue, Date.now());
+      rows = sessionRows(sessions, queue, Date.now());
     },
     view: () =>
       html`<p class="soft">${t("admin.conversations_lead")}</p>

@@ -7,7 +7,7 @@ import { byId, find, html, icon, mountView, on, setText } from "../shared/lit.js
 import { CodedError, codeOf, onLangChange, reasonOf, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/async.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
-import { ABILITIES, browserAbilities, browserResult, cameraResult, echoResult, problemResult, serverResult } from "./results.js";
+import { browserAbilities, browserResult, cameraResult, echoResult, problemResult, serverResult } from "./results.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone, recordFrom, untilRunning } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/measure.js";
@@ -213,17 +213,13 @@ export function mountServerCheck(/** @type {Results} */ results, /** @type {() =
     again.disabled = false;
   };
   on(again, "click", () => void run());
-  return { run };
+  return run;
 }
 
 export function mountBrowserCheck(/** @type {Results} */ results) {
-  const found = browserAbilities(globalThis);
-  const entries = [
-    { id: "secure", isThere: found.isSecure, isNeeded: true },
-    ...ABILITIES.map(({ id, isNeeded }) => ({ id, isThere: found.abilities[id], isNeeded })),
-  ];
+  const abilities = browserAbilities(globalThis);
   mountView(byId("abilities"), () =>
-    entries.map(({ id, isThere, isNeeded }) => {
+    abilities.map(({ id, isThere, isNeeded }) => {
       const words = t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`);
       return html`<li class="ability" data-state=${isThere ? "good" : isNeeded ? "bad" : "caution"}>
         ${icon(isThere ? "check" : isNeeded ? "warning" : "info")}<span>${t(`check.ability_${id}`)}</span
@@ -231,5 +227,5 @@ export function mountBrowserCheck(/** @type {Results} */ results) {
       </li>`;
     }),
   );
-  results.set("browser", browserResult(found));
+  results.set("browser", browserResult(abilities));
 }

@@ -11,17 +11,13 @@ import { problem } from "../home/readiness.js";
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
  * @typedef {typeof CHECKS[number]} CheckId
- * @typedef {"pending" | "running" | "good" | "caution" | "bad"} ResultState
  *
  * @typedef {Object} Result
- * @property {ResultState} state
+ * @property {"pending" | "running" | "good" | "caution" | "bad"} state
  * @property {Phrase} [text] finding
  * @property {Phrase} [next] next step
  * @property {string} [detail] the browser's message
  * @property {Record<string, string | number | boolean>} [facts] for the report, by name
- *
- * @typedef {{kind: "pending" | "good" | "caution" | "bad", done: number, total: number, first: CheckId | null}} Verdict
- *   `first`: the check to do next
  */
 
 export const CHECKS = /** @type {const} */ (["browser", "server", "microphone", "speaker", "echo", "camera"]);
@@ -47,7 +43,8 @@ export class Results extends EventTarget {
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
 export const problemResult = (code, { state = "bad", ...rest } = {}) => ({ state, ...problem(code), ...rest });
 
-export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results) {
+/** What the results say together; `first` is the check to do next. @param {Results} results */
+export function verdictOf(results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;
   const isOver = (/** @type {CheckId} */ id) => !["pending", "running"].includes(stateOf(id));
   const done = NEEDED.filter(isOver).length;
@@ -61,42 +58,27 @@ export function verdictOf(/** @type {{get: (id: CheckId) => Result}} */ results)
 
 // Browser features, and the effect of missing ones.
 
-/** Required and optional features. */
-export const ABILITIES = /** @type {const} */ ([
-  { id: "microphone_access", isNeeded: true },
-  { id: "audio_worklet", isNeeded: true },
-  { id: "web_socket", isNeeded: true },
-  { id: "web_assembly", isNeeded: false },
-  { id: "media_recorder", isNeeded: false },
-  { id: "output_choice", isNeeded: false },
-  { id: "wake_lock", isNeeded: false },
-]);
-
-/** @typedef {typeof ABILITIES[number]["id"]} AbilityId */
-/** @typedef {{isSecure: boolean, abilities: Record<AbilityId, boolean>}} BrowserAbilities */
-
-/** @param {typeof globalThis} scope the window @returns {BrowserAbilities} */
+/** Required and optional features. @param {typeof globalThis} scope the window */
 export function browserAbilities(scope) {
-  return {
-    isSecure: scope.isSecureContext !== false,
-    abilities: {
-      microphone_access: typeof scope.navigator?.mediaDevices?.getUserMedia === "function",
-      audio_worklet: "AudioWorkletNode" in scope,
-      web_socket: "WebSocket" in scope,
-      web_assembly: "WebAssembly" in scope,
-      media_recorder: "MediaRecorder" in scope,
-      output_choice: "AudioContext" in scope && "setSinkId" in scope.AudioContext.prototype,
-      wake_lock: scope.navigator !== undefined && "wakeLock" in scope.navigator,
-    },
-  };
+  const { isSecureContext, navigator } = scope;
+  return [
+    { id: "secure", isNeeded: true, isThere: isSecureContext !== false },
+    { id: "microphone_access", isNeeded: true, isThere: typeof navigator?.mediaDevices?.getUserMedia === "function" },
+    { id: "audio_worklet", isNeeded: true, isThere: "AudioWorkletNode" in scope },
+    { id: "web_socket", isNeeded: true, isThere: "WebSocket" in scope },
+    { id: "web_assembly", isNeeded: false, isThere: "WebAssembly" in scope },
+    { id: "media_recorder", isNeeded: false, isThere: "MediaRecorder" in scope },
+    { id: "output_choice", isNeeded: false, isThere: "AudioContext" in scope && "setSinkId" in scope.AudioContext.prototype },
+    { id: "wake_lock", isNeeded: false, isThere: navigator !== undefined && "wakeLock" in navigator },
+  ];
 }
 
-/** @param {BrowserAbilities} found @returns {Result} */
-export function browserResult({ isSecure, abilities }) {
-  const facts = { secure: isSecure, ...abilities };
-  if (!isSecure) return problemResult("insecure_context", { facts });
-  if (ABILITIES.some(({ id, isNeeded }) => isNeeded && !abilities[id])) return problemResult("unsupported", { facts });
-  if (!abilities.media_recorder || !abilities.web_assembly) {
+/** @param {ReturnType<typeof browserAbilities>} abilities @returns {Result} */
+export function browserResult(abilities) {
+  const facts = Object.fromEntries(abilities.map(({ id, isThere }) => [id, isThere]));
+  if (!facts.secure) return problemResult("insecure_context", { facts });
+  if (abilities.some(({ isNeeded, isThere }) => isNeeded && !isThere)) return problemResult("unsupported", { facts });
+  if (!facts.media_recorder || !facts.web_assembly) {
     return { state: "caution", text: { key: "check.browser_limited" }, facts };
   }
   return { state: "good", text: { key: "check.browser_good" }, facts };
@@ -136,10 +118,9 @@ export function echoResult(plain, cancelled) {
 // Assessment of the microphone's level.
 
 const ENOUGH_GOOD_MS = 800;
-const PATIENCE_MS = 6_000;
+const PATIENCE_MS = 6_000; // after which missing speech is reported
 const SILENT_KEY = "problem.silent_microphone.title";
-/** Time after which missing speech is reported. @type {Readonly<Record<string, string>>} */
-const TROUBLE_KEYS = Object.freeze({ loud: "check.mic_loud", quiet: "check.mic_quiet" });
+/** @type {Readonly<Record<string, string>>} */ const TROUBLE_KEYS = { loud: "check.mic_loud", quiet: "check.mic_quiet" };
 
 /**
  * @param {Result} before

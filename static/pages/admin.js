@@ -33,14 +33,13 @@ import { clock, failureText } from "../admin/admin-texts.js";
  * @property {number} [pauseMs] between two refreshes
  * @property {() => void} [onHide]
  *
- * @typedef {(context: Context) => Section} MakeSection
+ * @typedef {SectionEntry & {make: (context: Context) => Section}} Entry of the navigation
  */
 
 const PAUSE_MS = 5_000;
-const FIRST = "overview";
 
-/** @type {(SectionEntry & {make: MakeSection})[]} */ const SECTIONS = [
-  { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
+/** @type {Entry[]} */ const SECTIONS = [
+  { id: "overview", icon: "gauge", titleKey: "admin.overview", make: makeOverview },
   { id: "workers", icon: "server", titleKey: "admin.workers", make: makeWorkers },
   { id: "queue", icon: "people", titleKey: "admin.queue", make: makeQueue },
   { id: "conversations", icon: "chat", titleKey: "admin.conversations", make: makeConversations },
@@ -63,10 +62,10 @@ const notice = mountNotice(place);
 const showLogin = mountLogin(byId("login"), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
-/** @type {Map<string, Section>} */ const mounted = new Map();
+/** @type {Map<Entry, Section>} */ const mounted = new Map();
 const desk = {
   isIn: false,
-  current: "",
+  current: SECTIONS[0],
   refreshNow: async () => {}, // until the first section is shown
   failure: /** @type {unknown} */ (null),
 };
@@ -110,51 +109,47 @@ async function leave() {
   showLogin({ kind: "token", isSignedOut: true });
 }
 
-async function show(/** @type {string} */ id) {
+async function show(/** @type {Entry} */ entry) {
   mounted.get(desk.current)?.onHide?.();
-  desk.current = id;
-  for (const each of SECTIONS) byId(`section-${each.id}`).hidden = each.id !== id;
+  desk.current = entry;
+  for (const each of SECTIONS) byId(`section-${each.id}`).hidden = each !== entry;
   notice.clear();
   await desk.refreshNow();
 }
 
-function sectionOf(/** @type {string} */ id) {
-  const known = mounted.get(id);
+function sectionOf(/** @type {Entry} */ entry) {
+  const known = mounted.get(entry);
   if (known) return known;
-  const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
+  const redraw = () => draw(entry);
   const after = async () => {
-    await section.refresh().then(
-      () => draw(id),
-      () => {},
-    );
+    await section.refresh().then(redraw, () => {});
     void page.refreshStatus();
   };
-  const section = make({ api, page, el: byId(`section-${id}`), draw: () => draw(id), after });
-  mounted.set(id, section);
-  draw(id);
+  const section = entry.make({ api, page, el: byId(`section-${entry.id}`), draw: redraw, after });
+  mounted.set(entry, section);
+  redraw();
   return section;
 }
 
-/** @param {string} id of a section */
-function draw(id) {
-  const { titleKey } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
+function draw(/** @type {Entry} */ entry) {
+  const { id, titleKey } = entry;
   const view = html`<h2 id="title-${id}" tabindex="-1">${t(titleKey)}</h2>
-    ${mounted.get(id)?.view()}`;
+    ${mounted.get(entry)?.view()}`;
   render(view, byId(`section-${id}`));
 }
 
 /** Refreshes the current section; never throws. */
 async function refresh() {
   if (!desk.isIn) return;
-  const id = desk.current;
+  const { current } = desk;
   try {
-    await sectionOf(id).refresh();
-    draw(id);
+    await sectionOf(current).refresh();
+    draw(current);
     desk.failure = null;
   } catch (error) {
     desk.failure = error;
   }
-  if (desk.isIn && id === desk.current) report();
+  if (desk.isIn && current === desk.current) report();
 }
 
 function report() {
@@ -163,14 +158,14 @@ function report() {
     setText(freshness, t("admin.fresh", { time: clock(new Date().toISOString()) }));
   } else if (!isRefusal(desk.failure)) {
     console.info(desk.failure);
-    setText(freshness, failureText(desk.failure, desk.current));
+    setText(freshness, failureText(desk.failure, desk.current.id));
     // Shown once, not with every attempt.
     const problem = /** @type {Error & {code?: string}} */ (desk.failure);
     if (place.dataset.code !== (problem.code ?? "internal")) notice.show(problem, { kind: "caution" });
   }
 }
 
-const nav = mountSectionNav(byId("sections"), SECTIONS, (id) => void show(id));
+const nav = mountSectionNav(byId("sections"), SECTIONS, (entry) => void show(entry));
 desk.refreshNow = startRefreshing({
   work: refresh,
   pauseMs: () => mounted.get(desk.current)?.pauseMs ?? PAUSE_MS,
@@ -192,7 +187,7 @@ page.onStatus(({ status }) => {
   nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
 });
 onLangChange(() => {
-  for (const id of mounted.keys()) draw(id);
+  for (const entry of mounted.keys()) draw(entry);
   void desk.refreshNow();
 });
 page.show(); // hidden elements cannot be focused

@@ -1,6 +1,6 @@
 /** Device check: summary, steps, cards and report. */
 
-import { byId, find, html, icon, mountView, nothing, noticeBox, on, setText, toast } from "../shared/lit.js";
+import { byId, find, html, icon, mountView, nothing, noticeBox, on, render, setText, toast } from "../shared/lit.js";
 import { formatDateTime, onLangChange, phraseText, t } from "../shared/texts.js";
 import { CHECKS, reportText, Results, verdictOf } from "../check/results.js";
 import { mountBrowserCheck, mountCameraCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/cards.js";
@@ -13,8 +13,6 @@ import { startPage } from "../shared/page.js";
 /** @import { StatusReport } from "../shared/texts.js" */
 
 const STATE_ICONS = { pending: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
-
-/** Checks that the main button can start. @type {ReadonlySet<string>} */ const GUIDED = new Set(["speaker"]);
 
 const writeReport = (/** @type {Results} */ results) =>
   reportText(results, [
@@ -34,11 +32,11 @@ const steps = (/** @type {Results} */ results) =>
     </li>`;
   });
 
-/** Label of the main button. @param {Results} results */
+/** Label of the main button, which after the microphone starts the speaker. @param {Results} results */
 function beginWords(results) {
   const { kind, done, first } = verdictOf(results);
-  const isGuiding = kind === "pending" && done > 0 && first !== null && GUIDED.has(first);
-  const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
+  const isGuiding = kind === "pending" && done > 0 && first === "speaker";
+  const label = isGuiding ? t("check.next_step", { check: t("check.speaker") }) : t("check.begin");
   return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
 
@@ -108,32 +106,30 @@ function finding(/** @type {Result} */ { state, text, next, detail }) {
   return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
 }
 
-function mountCheckCard(/** @type {HTMLElement} */ el, /** @type {CheckId} */ id, /** @type {Results} */ results) {
+function mountCheckCard(/** @type {CheckId} */ id, /** @type {Results} */ results) {
+  const el = byId(id);
   const badge = find(el, ".check-state");
   const place = find(el, ".check-result");
-  const drawBadge = mountView(badge, () => {
-    const { state } = results.get(id);
+  const draw = () => {
+    const result = results.get(id);
+    const { state, text } = result;
     el.dataset.state = state;
     badge.dataset.kind = state;
-    return html`${icon(STATE_ICONS[state])}${t(`check.state_${state}`)}`;
-  });
-  const drawFinding = mountView(place, () => {
-    const result = results.get(id);
-    if (result.text) place.dataset.key = result.text.key;
+    if (text) place.dataset.key = text.key;
     else delete place.dataset.key;
-    return finding(result);
-  });
-  on(results, "change", () => {
-    drawBadge();
-    drawFinding();
-  });
+    render(html`${icon(STATE_ICONS[state])}${t(`check.state_${state}`)}`, badge);
+    render(finding(result), place);
+  };
+  on(results, "change", draw);
+  onLangChange(draw);
+  draw();
 }
 
 const page = await startPage({ titleKey: "nav.check" });
 
 const results = new Results();
-const latest = { report: /** @type {StatusReport | null} */ (null) };
-for (const id of CHECKS) mountCheckCard(byId(id), id, results);
+/** @type {StatusReport | null} */ let latest = null;
+for (const id of CHECKS) mountCheckCard(id, results);
 const setTalkRoute = mountVerdict(results);
 mountBrowserCheck(results);
 await nextTask();
@@ -141,7 +137,7 @@ const microphone = mountMicrophoneCheck(results);
 const speaker = mountSpeakerCheck(results);
 mountEchoCheck(results, { micId: microphone.deviceId, speakerId: speaker.speakerId, beforeStart: microphone.stop });
 mountCameraCheck(results);
-const server = mountServerCheck(results, () => latest.report);
+const checkServer = mountServerCheck(results, () => latest);
 
 on(byId("begin", HTMLButtonElement), "click", () => {
   const next = verdictOf(results).first === "speaker" ? "speaker" : "microphone";
@@ -150,13 +146,9 @@ on(byId("begin", HTMLButtonElement), "click", () => {
   else void microphone.start();
 });
 
-let isServerChecked = false;
 page.onStatus((report) => {
-  latest.report = report;
-  if (isServerChecked && results.get("server").state !== "bad") return;
-  if (results.get("server").state === "running") return;
-  isServerChecked = true;
-  void server.run();
+  latest = report;
+  if (["pending", "bad"].includes(results.get("server").state)) void checkServer();
 });
 
 const { primary } = chooseStart((await page.apps) ?? []);

@@ -1,25 +1,28 @@
 /** Replays a recording: /s/ID. */
 
-import { getJson } from "../shared/api.js";
+import { getJson, recordingPath } from "../shared/api.js";
 import { byId, find, html, icon, mountNotice, nothing, render } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { nextTask } from "../shared/async.js";
 import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
-import { loadRecording, mayGetReplay, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
+import { loadRecording, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
+import { mayGetReplay } from "../viewer/recording.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
-import { assetUrl } from "../viewer/recording.js";
 
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { Meta, Recording } from "../../types/recording.js" */
+
+/** @typedef {{meta: Meta, recording: Recording}} Loaded */
 
 const starting = startPage({ titleKey: "viewer.title" });
 formatDateTime(0); // the first date takes a telephone 200 ms, which here pass while the texts arrive
 const page = await starting;
 page.show();
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
-const urlOf = (/** @type {string} */ path) => assetUrl(recordingId, path);
+const urlOf = (/** @type {string} */ path) =>
+  recordingPath(recordingId, `assets/${path.split("/").map(encodeURIComponent).join("/")}`);
 const [content, more, waiting] = ["content", "more", "waiting"].map((id) => byId(id));
 const notice = mountNotice(byId("notice"));
 const leaving = new AbortController();
@@ -28,7 +31,7 @@ addEventListener("pagehide", () => leaving.abort());
 const head = mountHead(recordingId, {
   onDeleted: () => {
     leaving.abort(); // its sound is no longer waited for
-    shown.recording = null;
+    shown.loaded = null;
     draw();
     byId("actions").hidden = true;
     byId("comment").hidden = true;
@@ -40,8 +43,7 @@ const comment = mountCommentCard(byId("comment"), { recordingId, maxChars: page.
 
 const shown = {
   waitingKey: /** @type {string | null} */ (null), // of the text that says what is waited for
-  meta: /** @type {Meta | null} */ (null),
-  recording: /** @type {Recording | null} */ (null),
+  loaded: /** @type {Loaded | null} */ (null),
   duplex: /** @type {ReturnType<typeof mountDuplex> | null} */ (null),
   units: /** @type {(() => unknown) | null} */ (null),
 };
@@ -52,22 +54,16 @@ function setWaiting(/** @type {string | null} */ key) {
 }
 
 function draw() {
-  const { waitingKey, recording, meta, duplex } = shown;
+  const { waitingKey, loaded, duplex } = shown;
   waiting.hidden = waitingKey === null;
-  const spinner = html`<span class="spinner" aria-hidden="true"></span>`;
-  render(
-    waitingKey === null
-      ? nothing
-      : html`${spinner}
-          <p>${t(waitingKey)}</p>`,
-    waiting,
-  );
-  render(recording && meta ? contentView(meta, recording) : nothing, content);
-  render(recording && meta ? moreView(meta, recording) : nothing, more);
-  if (recording && !duplex) loadWhatIsSeen(content);
+  const words = waitingKey && html`<p>${t(waitingKey)}</p>`;
+  render(waitingKey && html`<span class="spinner" aria-hidden="true"></span>${words}`, waiting);
+  render(loaded && contentView(loaded), content);
+  render(loaded && moreView(loaded), more);
+  if (loaded && !duplex) loadWhatIsSeen(content);
 }
 
-function contentView(/** @type {Meta} */ meta, /** @type {Recording} */ recording) {
+function contentView(/** @type {Loaded} */ { meta, recording }) {
   if (recording.mode === "duplex")
     return html`${flawNote(meta)}
       <div class="duplex"></div>`;
@@ -85,7 +81,8 @@ function flawNote(/** @type {Meta} */ { problem, files_left_out: lost, status })
   </div>`;
 }
 
-function moreView(/** @type {Meta} */ { browser_recording: upload, config }, /** @type {Recording} */ recording) {
+function moreView(/** @type {Loaded} */ { meta, recording }) {
+  const { browser_recording: upload, config } = meta;
   const { merged_replay_video: film, merged_replay_subtitles: subtitles } = recording;
   const file = { onPlay: pause, subtitles: subtitles && urlOf(subtitles) };
   return html`${shown.units?.()} ${film ? replayPanel({ ...file, name: "film", url: urlOf(film) }) : nothing}
@@ -107,7 +104,7 @@ onLangChange(draw);
 
 async function open() {
   void comment.load().catch(() => undefined); // the error is shown below
-  const { meta, recording } = await loadRecording(recordingId, {
+  const loaded = await loadRecording(recordingId, {
     onMeta: head.update,
     onWaiting: (status) => {
       setWaiting(status === "recording" ? "viewer.still_talking" : "viewer.still_writing");
@@ -115,7 +112,8 @@ async function open() {
     },
     signal: leaving.signal,
   });
-  Object.assign(shown, { waitingKey: null, meta, recording });
+  const { meta, recording } = loaded;
+  Object.assign(shown, { waitingKey: null, loaded });
   await nextTask();
   draw();
   if (recording.mode === "duplex") mountCall(recording);
@@ -126,9 +124,8 @@ async function open() {
   if (!mayGetReplay(meta, recording, Date.now())) return;
   setWaiting("viewer.sound_coming");
   const latest = await waitForReplay(recordingId, leaving.signal);
-  if (latest && shown.recording) {
-    const { merged_replay: sound, merged_replay_video: film, merged_replay_subtitles: subtitles } = latest;
-    shown.recording = { ...recording, merged_replay: sound, merged_replay_video: film, merged_replay_subtitles: subtitles };
+  if (latest && shown.loaded) {
+    shown.loaded = { meta, recording: latest };
     shown.duplex?.setSound(latest);
   }
   setWaiting(null);

@@ -3,7 +3,7 @@
 import { loadInSpareTime } from "../shared/async.js";
 import { find, html, icon, mountView, nothing, on, render, setText } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
-import { actionOf, indexAt, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
+import { actionOf, latencyFigures, readMoment, unitStart, unitText, withMoment, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
 import { copyLink } from "../shared/save-share.js";
 import { ReplayClock } from "./replay-clock.js";
@@ -156,7 +156,7 @@ function mountMoment(el, { plan, urlOf }) {
   return (/** @type {number} */ atS) => {
     showPicture?.(atS);
     setText(words, wordsAt(plan, atS + 1e-6));
-    const now = plan.units[indexAt(plan.units, atS + 1e-6, ({ startS }) => startS)];
+    const now = plan.units.findLast(({ startS }) => startS <= atS + 1e-6);
     if (now === unit) return;
     unit = now;
     draw();
@@ -170,17 +170,17 @@ function mountMoment(el, { plan, urlOf }) {
  */
 function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
   const all = [...turns, ...userWords].sort((one, other) => one.startS - other.startS);
-  let shown = -1;
+  /** @type {SpokenTurn | undefined} */ let shown;
   const draw = mountView(el, () => {
-    const entries = all.map((said) => html`<li>${entry(said, "number" in said && said.number === shown, onJump)}</li>`);
+    const entries = all.map((said) => html`<li>${entry(said, said === shown, onJump)}</li>`);
     return html`<h2>${t("viewer.said")}</h2>
       <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
         ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
       </ol>`;
   });
   return (/** @type {number} */ atS, /** @type {boolean} */ isPlaying) => {
-    const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
-    const now = index >= 0 && atS <= turns[index].endS ? index : -1;
+    const begun = turns.findLast(({ startS }) => startS <= atS + 1e-6);
+    const now = begun && atS <= begun.endS ? begun : undefined;
     if (now === shown) return;
     shown = now;
     draw();

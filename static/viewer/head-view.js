@@ -19,15 +19,16 @@ import {
 } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { ownerHeaders } from "../shared/memory.js";
-import { appOf } from "./recording.js";
+import { REPLAY_LIMIT_MS } from "./recording.js";
 import { factTexts } from "./time-axis.js";
 
 /** @import { Meta, Recording } from "../../types/recording.js" */
 /** @import { Problem } from "../shared/lit.js" */
 
 const AGAIN_MS = 2_000;
-const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 const CONFLICT = 409;
+/** Apps of the recordings whose type is not named like their app. @type {Readonly<Record<string, string>>} */
+const APPS = { chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" };
 
 function wait(/** @type {number} */ ms, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve, reject) => {
@@ -54,12 +55,6 @@ export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) 
     }
     await wait(AGAIN_MS, signal);
   }
-}
-
-/** @param {Meta} meta @param {Recording} recording @param {number} nowMs */
-export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
-  if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
-  return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
 /** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it is unavailable */
@@ -106,7 +101,7 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   const draw = () => {
     render(buttons(), actions);
     if (!meta) return;
-    const app = appTitle(appOf(meta.app_type), meta.app_type);
+    const app = appTitle(APPS[meta.app_type] ?? meta.app_type, meta.app_type);
     setText(title, app);
     title.removeAttribute("data-t"); // it has texts of its own now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
@@ -116,10 +111,8 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   const remove = async () => {
     const [title, text] = [t("viewer.delete_title"), t("viewer.delete_about")];
     if (!(await isConfirmed({ title, text, confirm: t("common.delete") }))) return;
-    await sendJson("DELETE", recordingPath(recordingId), undefined, { headers: ownerHeaders(recordingId) }).then(
-      onDeleted,
-      onProblem,
-    );
+    const headers = ownerHeaders(recordingId);
+    await sendJson("DELETE", recordingPath(recordingId), undefined, { headers }).then(onDeleted, onProblem);
   };
   onLangChange(draw);
   draw();

@@ -13,6 +13,7 @@ import { figureTexts, KEY_HELP, preciseClock, speedText, tenthsOfSeconds } from 
 
 const IS_SOUND = /\.(wav|mp3)$/;
 const PER_PAGE = 50;
+const COLUMNS = /** @type {const} */ (["unit", "time", "did", "said", "took", "files"]); // of the table of units
 const ICONS = { film: "film", browser: "record", sound: "wave" };
 
 /** A player for a whole file. @param {Replay} replay */
@@ -75,18 +76,43 @@ export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
     at.isOpen = currentTarget.open;
     draw();
   };
+  const row = (/** @type {Unit} */ { number, startS, endS, mode, text, wallMs, isLate, gapMs, chunk }) => {
+    const n = formatNumber(number + 1);
+    const took = [
+      wallMs === null ? "—" : t("viewer.ms", { n: formatNumber(wallMs) }),
+      isLate && t("viewer.late"),
+      gapMs > 0 && t("viewer.gap", { n: formatNumber(gapMs) }),
+    ];
+    const file = (/** @type {string | undefined} */ path, /** @type {string} */ key, /** @type {string} */ who) =>
+      path
+        ? textButton(who, () => playFile(path), { sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) })
+        : nothing;
+    const jump = textButton(n, () => onJump(startS), { style: "button-quiet", label: t("viewer.jump_to_unit", { n }) });
+    const cells = {
+      unit: jump,
+      time: t("viewer.from_to", { from: formatNumber(startS, 1), to: formatNumber(endS, 1) }),
+      did: t(`viewer.mode_${mode}`),
+      said: text.trim(),
+      took: took.filter(Boolean).join(" · "),
+      files: html`<span class="row"
+        >${file(chunk.user_audio, "you", t("common.you"))}${file(chunk.result?.ai_audio, "model", t("common.model"))}</span
+      >`,
+    };
+    return html`<tr>
+      ${COLUMNS.map((name) => html`<td data-label=${t(`viewer.column_${name}`)}>${cells[name]}</td>`)}
+    </tr>`;
+  };
   const contents = () => {
-    const columns = ["unit", "time", "did", "said", "took", "files"].map((name) => t(`viewer.column_${name}`));
     const units = plan.units.slice(at.page * PER_PAGE, (at.page + 1) * PER_PAGE);
     const where = t("viewer.page_of", { n: formatNumber(at.page + 1), total: formatNumber(pages) });
     return html`<table class="table unit-table">
         <thead>
           <tr>
-            ${columns.map((column) => html`<th scope="col">${column}</th>`)}
+            ${COLUMNS.map((name) => html`<th scope="col">${t(`viewer.column_${name}`)}</th>`)}
           </tr>
         </thead>
         <tbody>
-          ${units.map((unit) => unitRow(unit, columns, { onJump, playFile }))}
+          ${units.map(row)}
         </tbody>
       </table>
       <div class="row" ?hidden=${pages === 1}>
@@ -100,38 +126,6 @@ export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
       <summary>${icon("chart")}${t("viewer.all_units")}</summary>
       <div class="stack-tight">${at.isOpen ? contents() : nothing}</div>
     </details>`;
-}
-
-/**
- * @param {Unit} unit
- * @param {string[]} columns
- * @param {{onJump: (atS: number) => void, playFile: (path: string) => void}} actions
- */
-function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chunk }, columns, { onJump, playFile }) {
-  const n = formatNumber(number + 1);
-  const took = [
-    wallMs === null ? "—" : t("viewer.ms", { n: formatNumber(wallMs) }),
-    isLate && t("viewer.late"),
-    gapMs > 0 && t("viewer.gap", { n: formatNumber(gapMs) }),
-  ];
-  const file = (/** @type {string | undefined} */ path, /** @type {string} */ key, /** @type {string} */ who) =>
-    path
-      ? textButton(who, () => playFile(path), { sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) })
-      : nothing;
-  const jump = textButton(n, () => onJump(startS), { style: "button-quiet", label: t("viewer.jump_to_unit", { n }) });
-  const cells = [
-    jump,
-    t("viewer.from_to", { from: formatNumber(startS, 1), to: formatNumber(endS, 1) }),
-    t(`viewer.mode_${mode}`),
-    text.trim(),
-    took.filter(Boolean).join(" · "),
-    html`<span class="row"
-      >${file(chunk.user_audio, "you", t("common.you"))}${file(chunk.result?.ai_audio, "model", t("common.model"))}</span
-    >`,
-  ];
-  return html`<tr>
-    ${cells.map((cell, index) => html`<td data-label=${columns[index]}>${cell}</td>`)}
-  </tr>`;
 }
 
 // A recorded chat or half-duplex conversation: messages with media and figures.

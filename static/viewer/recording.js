@@ -7,12 +7,13 @@
 
 import { wavFormat } from "../shared/pcm.js";
 
-/** @import { Chunk, Recording } from "../../types/recording.js" */
+/** @import { Chunk, Meta, Recording } from "../../types/recording.js" */
 /** @import { View } from "./time-axis.js" */
 
 /**
  * @typedef {ReturnType<typeof addChunk>} Unit
- * @typedef {ReturnType<typeof newTurn>} SpokenTurn
+ * @typedef {{number: number, startS: number, endS: number, text: string, isInterrupted: boolean,
+ *   words: {atS: number, text: string}[]}} SpokenTurn `number` in order, from 0; `endS` of its text or audio
  * @typedef {{startS: number, text: string, isTyped: boolean}} UserWords
  * @typedef {{atS: number, path: string, unit: number}} Picture
  * @typedef {ReturnType<typeof planUnits>} Plan
@@ -28,18 +29,15 @@ export function planUnits(recording) {
   const planner = newPlanner(recording);
   const units = (recording.chunks ?? []).map((chunk, number) => addChunk(planner, chunk, number));
   endTurn(planner);
-  const spokenS = planner.spans.map(({ startMs, lengthMs }) => (startMs + lengthMs) / MS);
   return {
     unitS: planner.unitMs / MS,
-    durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
+    durationS: Math.max(planner.nowMs, planner.spans.at(-1)?.endMs ?? 0) / MS,
     units,
     turns: planner.turns,
     userWords: userWords(recording.events ?? [], planner.starts), // the user's transcripts and typed texts, in order
     pictures: planner.pictures,
   };
 }
-
-/** @typedef {{startMs: number, lengthMs: number}} Span */
 
 function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing: timing }) {
   const unitMs = Number.isInteger(config.chunk_ms) ? Number(config.chunk_ms) : UNIT_MS;
@@ -51,9 +49,9 @@ function newPlanner(/** @type {Recording} */ { config = {}, merged_replay_timing
     /** @type {{heardMs: number, atMs: number}[]} */ starts: [], // of units, in the sound that was sent and in the replay
     /** @type {SpokenTurn[]} */ turns: [],
     /** @type {Picture[]} */ pictures: [],
-    /** @type {Span[]} */ spans: [],
-    /** @type {Span | null} */ speech: null,
-    /** @type {SpokenTurn | null} */ words: null,
+    /** @type {{startMs: number, endMs: number}[]} */ spans: [], // of the model's speech
+    isSpeechOpen: false, // whether the last span may go on
+    isTurnOpen: false, // whether the last turn may go on
     /** @type {number | null} */ heardUntilMs: null, // on the server's clock, as far as it can tell
   };
 }
@@ -74,7 +72,7 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /*
     if (aiMs > 0) say(planner, aiMs);
     if (planner.isLogical) lengthMs = Math.max(lengthMs, aiMs, planner.unitMs);
     write(planner, result.text ?? "");
-  } else planner.speech = null;
+  } else planner.isSpeechOpen = false;
   show(planner, chunk, lengthMs, number);
   planner.nowMs += lengthMs;
   if (result?.end_of_turn) endTurn(planner);
@@ -88,7 +86,6 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /*
     wallMs, // from its arrival to its answer
     isLate: wallMs !== null && wallMs > planner.unitMs, // it took longer than its duration
     gapMs, // audible gap in an answer before this unit
-    isBargeIn: result?.barge_in === true, // the previous answer was interrupted here
     chunk,
   };
 }
@@ -103,14 +100,14 @@ function userWords(/** @type {NonNullable<Recording["events"]>} */ events, /** @
 }
 
 function say(/** @type {Planner} */ planner, /** @type {number} */ aiMs) {
-  const { speech, nowMs, spans, isLogical } = planner;
-  if (speech && (!isLogical || nowMs === speech.startMs + speech.lengthMs)) {
-    speech.lengthMs += aiMs;
-    return;
-  }
+  const { isSpeechOpen, nowMs, spans, isLogical } = planner;
   const last = spans.at(-1);
-  planner.speech = { startMs: Math.max(nowMs, last ? last.startMs + last.lengthMs : 0), lengthMs: aiMs };
-  spans.push(planner.speech);
+  planner.isSpeechOpen = true;
+  if (last && isSpeechOpen && (!isLogical || nowMs === last.endMs)) last.endMs += aiMs;
+  else {
+    const startMs = Math.max(nowMs, last?.endMs ?? 0);
+    spans.push({ startMs, endMs: startMs + aiMs });
+  }
 }
 
 /** Ends earlier audio. @param {Planner} planner */
@@ -118,38 +115,27 @@ function breakOff(planner) {
   const { spans, nowMs } = planner;
   while (spans.length > 0 && spans[spans.length - 1].startMs >= nowMs) spans.pop();
   const last = spans.at(-1);
-  if (last && last.startMs + last.lengthMs > nowMs) last.lengthMs = nowMs - last.startMs;
-  const turn = planner.words ?? planner.turns.at(-1);
-  if (turn) turn.isInterrupted = true;
+  if (last) last.endMs = Math.min(last.endMs, nowMs);
   endTurn(planner);
-  if (turn) turn.endS = Math.min(turn.endS, nowMs / MS);
+  const turn = planner.turns.at(-1);
+  if (turn) Object.assign(turn, { isInterrupted: true, endS: Math.min(turn.endS, nowMs / MS) });
 }
 
 function write(/** @type {Planner} */ planner, /** @type {string} */ text) {
   if (!text) return;
-  const atS = planner.nowMs / MS;
-  if (!planner.words) {
-    planner.words = newTurn(planner.turns.length, atS);
-    planner.turns.push(planner.words);
-  }
-  planner.words.text += text;
-  planner.words.words.push({ atS, text });
+  const { turns, nowMs, isTurnOpen } = planner;
+  const atS = nowMs / MS;
+  if (!isTurnOpen) turns.push({ number: turns.length, startS: atS, endS: atS, text: "", isInterrupted: false, words: [] });
+  planner.isTurnOpen = true;
+  const turn = turns[turns.length - 1];
+  turn.text += text;
+  turn.words.push({ atS, text });
 }
 
-const newTurn = (/** @type {number} */ number, /** @type {number} */ startS) => ({
-  number, // in order, from 0
-  startS,
-  endS: startS, // of its text or audio
-  text: "",
-  isInterrupted: false,
-  words: /** @type {{atS: number, text: string}[]} */ ([]),
-});
-
 function endTurn(/** @type {Planner} */ planner) {
-  const last = planner.spans.at(-1);
-  const spokenMs = last ? last.startMs + last.lengthMs : 0;
-  if (planner.words) planner.words.endS = Math.max(planner.nowMs, spokenMs) / MS;
-  [planner.speech, planner.words, planner.heardUntilMs] = [null, null, null];
+  const { spans, turns, nowMs, isTurnOpen } = planner;
+  if (isTurnOpen) turns[turns.length - 1].endS = Math.max(nowMs, spans.at(-1)?.endMs ?? 0) / MS;
+  Object.assign(planner, { isSpeechOpen: false, isTurnOpen: false, heardUntilMs: null });
 }
 
 /** @param {Planner} planner @param {Chunk} chunk @param {number} lengthMs @param {number} unit its number */
@@ -179,19 +165,12 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
 }
 
-/** @type {Readonly<Record<string, string>>} */ const PAGE_OF = {
-  chat: "turnbased",
-  streaming: "turnbased",
-  omni_duplex: "omni",
-};
+export const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
 
-/** @param {string} appType of a recording @returns {string} the app's id, for titles and icons */
-export const appOf = (appType) => PAGE_OF[appType] ?? appType;
-
-/** URL of a recording's file. @param {string} recordingId @param {string} path as the recording names it */
-export function assetUrl(recordingId, path) {
-  const inside = path.split("/").map(encodeURIComponent).join("/");
-  return `/api/sessions/${encodeURIComponent(recordingId)}/assets/${inside}`;
+/** @param {Meta} meta @param {Recording} recording @param {number} nowMs */
+export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
+  if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
+  return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
 const HEAD_BYTES = 4_096;
@@ -215,17 +194,18 @@ export function openPeaks(bytes, onMore, onFailed) {
 
   const load = async (/** @type {WavShape} */ file) => {
     isLoading = true;
-    const { rateHz, channels, frames } = file;
+    const { rateHz, channels, frames, dataOffset } = file;
     const tileFrames = TILE_S * rateHz;
+    const byteOf = (/** @type {number} */ tile) => dataOffset + Math.min(tile * tileFrames, frames) * channels * BYTES_PER_SAMPLE;
     const missing = () => {
       const last = Math.min(wanted.toS / TILE_S, (frames - 1) / tileFrames);
       for (let tile = Math.floor(wanted.fromS / TILE_S); tile <= last; tile += 1) if (!tiles.has(tile)) return tile;
       return null;
     };
     for (let tile = missing(), failures = 0; tile !== null && failures < MOST_FAILURES; tile = missing()) {
-      const { first, last } = byteRange(file, tile * tileFrames, (tile + 1) * tileFrames);
       try {
-        tiles.set(tile, peaksOf(await bytes(first, last), channels, Math.round(rateHz / PEAKS_PER_S)));
+        const piece = await bytes(byteOf(tile), byteOf(tile + 1) - 1);
+        tiles.set(tile, peaksOf(piece, channels, Math.round(rateHz / PEAKS_PER_S)));
         onMore();
       } catch {
         failures += 1; // the next look tries again
@@ -233,12 +213,12 @@ export function openPeaks(bytes, onMore, onFailed) {
     }
     isLoading = false;
   };
-  const opened = bytes(0, HEAD_BYTES - 1).then((head) => {
-    shape = wavShape(head);
+  const open = async () => {
+    shape = wavShape(await bytes(0, HEAD_BYTES - 1));
     if (!shape) throw new Error("The sound is no 16-bit WAV file.");
-    return load(shape);
-  });
-  opened.catch(() => onFailed?.());
+    await load(shape);
+  };
+  open().catch(() => onFailed?.());
 
   return {
     /** Loads the visible range first. @param {View} view */
@@ -271,13 +251,6 @@ export function wavShape(head) {
   if (found?.bits !== BYTES_PER_SAMPLE * 8 || found.channels === 0) return null;
   const { rateHz, channels, dataOffset, dataBytes } = found;
   return { rateHz, channels, dataOffset, frames: Math.floor(dataBytes / (BYTES_PER_SAMPLE * channels)) };
-}
-
-/** @param {WavShape} shape @param {number} fromFrame @param {number} toFrame @returns {{first: number, last: number}} */
-export function byteRange({ dataOffset, channels, frames }, fromFrame, toFrame) {
-  const size = BYTES_PER_SAMPLE * channels;
-  const end = Math.min(toFrame, frames);
-  return { first: dataOffset + fromFrame * size, last: dataOffset + end * size - 1 };
 }
 
 /** @param {ArrayBuffer} bytes interleaved PCM16, little endian @param {number} channels @param {number} framesPerPeak */

@@ -13,7 +13,7 @@ export class ReplayClock extends EventTarget {
   durationS;
   #atS = 0;
   speed = 1;
-  #isRunning = false;
+  isPlaying = false;
   hasSound = false;
   /** @type {number | null} */ #lastMs = null;
   #frame = 0;
@@ -38,25 +38,21 @@ export class ReplayClock extends EventTarget {
     this.seek(atS);
   }
 
-  get isPlaying() {
-    return this.#isRunning;
-  }
-
   /** @returns {number} s */
   get atS() {
-    const isAudible = this.hasSound && this.#isRunning && !this.#audio.seeking;
+    const isAudible = this.hasSound && this.isPlaying && !this.#audio.seeking;
     return Math.min(isAudible ? this.#audio.currentTime : this.#atS, this.durationS);
   }
 
   toggle() {
-    if (this.#isRunning) this.pause();
+    if (this.isPlaying) this.pause();
     else this.play();
   }
 
   play() {
-    if (this.#isRunning) return;
+    if (this.isPlaying) return;
     if (this.atS >= this.durationS) this.seek(0);
-    this.#isRunning = true;
+    this.isPlaying = true;
     this.#lastMs = null;
     if (this.hasSound) {
       this.#audio.currentTime = this.#atS;
@@ -67,16 +63,16 @@ export class ReplayClock extends EventTarget {
   }
 
   pause() {
-    if (!this.#isRunning) return;
+    if (!this.isPlaying) return;
     this.#atS = this.atS;
-    this.#isRunning = false;
+    this.isPlaying = false;
     if (this.hasSound) this.#audio.pause();
     this.#changed();
   }
 
   seek(/** @type {number} */ atS) {
     this.#atS = Math.min(Math.max(0, atS), this.durationS);
-    if (this.hasSound && (this.#isRunning || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
+    if (this.hasSound && (this.isPlaying || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
     this.#changed();
   }
 
@@ -91,12 +87,12 @@ export class ReplayClock extends EventTarget {
   #onMediaEvent() {
     const { paused, currentTime, ended } = this.#audio;
     if (!this.hasSound) return;
-    if (this.#isRunning && paused && !ended) this.pause();
-    else if (!this.#isRunning && !paused) {
-      this.#isRunning = true;
+    if (this.isPlaying && paused && !ended) this.pause();
+    else if (!this.isPlaying && !paused) {
+      this.isPlaying = true;
       this.#request();
     }
-    if (!this.#isRunning && this.#audio.readyState > 0 && Math.abs(currentTime - this.#atS) > 0.05) this.#atS = currentTime;
+    if (!this.isPlaying && this.#audio.readyState > 0 && Math.abs(currentTime - this.#atS) > 0.05) this.#atS = currentTime;
     this.#changed();
   }
 
@@ -113,7 +109,7 @@ export class ReplayClock extends EventTarget {
 
   #tick(/** @type {number} */ nowMs) {
     this.#frame = 0;
-    if (!this.#isRunning) return;
+    if (!this.isPlaying) return;
     if (this.hasSound) this.#atS = this.atS;
     else if (this.#lastMs !== null) this.#atS += ((nowMs - this.#lastMs) / MS_PER_S) * this.speed;
     this.#lastMs = nowMs;

@@ -1,4 +1,4 @@
-/** Time axis of a replay: view, painting of its waves, links to a position, keyboard, texts. Pure. */
+/** Time axis of a replay: view, painting of its canvases, links to a position, keyboard, texts. Pure. */
 
 import { quantileOf } from "../shared/async.js";
 import { formatBytes, formatClock, formatDateTime, formatNumber, hasText, MS_PER_S, S_PER_MINUTE, t } from "../shared/texts.js";
@@ -70,55 +70,29 @@ export function ticks({ fromS, toS }, most) {
   return Array.from({ length: Math.max(0, count) }, (_, index) => (first + index) * stepS);
 }
 
-/**
- * Index of the last entry that begins at or before a time; -1 if there is none. The list is sorted.
- * @template T
- * @param {readonly T[]} list
- * @param {number} atS
- * @param {(entry: T) => number} startS
- */
-export function indexAt(list, atS, startS) {
-  let [low, high] = [0, list.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (startS(list[middle]) <= atS) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
-}
-
-/**
- * The entries visible in a view. The list is sorted.
- * @template {{startS: number, endS: number}} T
- * @param {readonly T[]} list
- * @param {View} view
- */
-export function within(list, { fromS, toS }) {
-  const last = indexAt(list, toS, ({ startS }) => startS);
-  return list.slice(0, last + 1).filter(({ endS }) => endS >= fromS);
-}
+/** The entries visible in a view. @template {{startS: number, endS: number}} T @param {readonly T[]} list @param {View} view */
+export const within = (list, { fromS, toS }) => list.filter(({ startS, endS }) => startS <= toS && endS >= fromS);
 
 /**
  * Entries spread evenly over a view, one for each slot, none twice.
- * @template T
+ * @template {{atS: number}} T
  * @param {readonly T[]} list sorted
  * @param {View} view
  * @param {number} places
- * @param {(entry: T) => number} startS
  * @returns {{entry: T, share: number}[]} `share` is the left edge of its slot
  */
-export function spread(list, view, places, startS) {
+export function spread(list, view, places) {
   /** @type {{entry: T, share: number}[]} */ const found = [];
   for (let place = 0; place < places; place += 1) {
     const share = place / places;
-    const index = indexAt(list, timeAt(view, share + 0.5 / places), startS);
-    const entry = list[index];
+    const middleS = timeAt(view, share + 0.5 / places);
+    const entry = list.findLast(({ atS }) => atS <= middleS);
     if (entry && found.at(-1)?.entry !== entry) found.push({ entry, share });
   }
   return found;
 }
 
-// What the canvas of the waves shows.
+// What the canvases show.
 
 /** @typedef {{width: number, height: number}} Size CSS pixels */
 /** @typedef {(token: string, alpha?: number) => string} Css colour of the theme */
@@ -149,6 +123,23 @@ export function paintWaves(ctx, { width, height }, view, loudest, css) {
     }
   }
   return most;
+}
+
+const LEAST_PX = 1;
+const LATE_PX = 4;
+
+/** The whole recording: speech and late units. @param {CanvasRenderingContext2D} ctx @param {Size} size @param {Plan} plan @param {Css} css */
+export function paintOverview(ctx, { width, height }, { units, durationS }, css) {
+  const perS = width / durationS;
+  for (const { startS, endS, mode, isLate } of units) {
+    const size = Math.max(LEAST_PX, (endS - startS) * perS);
+    const [alpha, tall] = mode === "speak" ? [1, height] : [0.35, height * 0.4];
+    ctx.fillStyle = css(mode === "none" ? "idle" : mode, alpha);
+    ctx.fillRect(startS * perS, height - tall, size, tall);
+    if (!isLate) continue;
+    ctx.fillStyle = css("bad");
+    ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
+  }
 }
 
 /** Summary of all units. @param {Plan} plan */
@@ -244,14 +235,14 @@ const EDGE_S = 0.05; // tolerance for stepping back from the start of a unit
 ];
 
 export function unitStart(/** @type {Plan} */ { units, durationS }, /** @type {number} */ atS, /** @type {1 | -1} */ by) {
-  const index = indexAt(units, atS + EDGE_S, ({ startS }) => startS);
+  const index = units.findLastIndex(({ startS }) => startS <= atS + EDGE_S);
   if (by > 0) return units[index + 1]?.startS ?? durationS;
   const isAtStart = atS - (units[index]?.startS ?? 0) <= EDGE_S;
   return units[isAtStart ? index - 1 : index]?.startS ?? 0;
 }
 
 export function wordsAt(/** @type {Plan} */ { turns }, /** @type {number} */ atS) {
-  const turn = turns[indexAt(turns, atS, ({ startS }) => startS)];
+  const turn = turns.findLast(({ startS }) => startS <= atS);
   if (turn === undefined || atS >= turn.endS + LINGER_S) return "";
   const said = turn.words.filter((word) => word.atS <= atS).map(({ text }) => text);
   return said.join("").trim();
@@ -303,25 +294,18 @@ export const tenthsOfSeconds = (/** @type {number} */ ms) => formatNumber(ms / M
 
 /** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
 export function momentText(plan, atS) {
-  const unit = plan.units[indexAt(plan.units, atS, ({ startS }) => startS)];
+  const unit = plan.units.findLast(({ startS }) => startS <= atS);
   const doing = t(`viewer.mode_${unit?.mode ?? "none"}`);
   return t("viewer.moment", { time: formatClock(Math.floor(atS)), total: formatClock(plan.durationS), doing });
 }
 
 /** @param {Meta} meta @returns {[string, string][]} */
-export function factTexts({
-  created_at: createdAt,
-  duration_s: durationS,
-  end_reason: endReason,
-  model,
-  worker_id: worker,
-  size_bytes: bytes,
-  status,
-}) {
-  /** @type {[string, string][]} */ const known = [["date", formatDateTime(createdAt)]];
+export function factTexts(meta) {
+  const { duration_s: durationS, end_reason: endReason, model, worker_id: worker, size_bytes: bytes } = meta;
+  /** @type {[string, string][]} */ const known = [["date", formatDateTime(meta.created_at)]];
   if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);
   if (endReason && hasText(`viewer.end_${endReason}`)) known.push(["end", t(`viewer.end_${endReason}`)]);
-  if (status === "failed") known.push(["status", t("viewer.status_failed")]);
+  if (meta.status === "failed") known.push(["status", t("viewer.status_failed")]);
   if (model) known.push(["model", model]);
   if (worker) known.push(["worker", worker]);
   if (bytes !== undefined) known.push(["size", formatBytes(bytes)]);

@@ -1,18 +1,15 @@
 /** All tracks of a duplex recording on one time axis with one playhead. Requests positions by `onSeek`. */
 
-import { find, html, on, render, repeat } from "../shared/lit.js";
+import { find, html, mountView, on, render } from "../shared/lit.js";
 import { formatClock, formatNumber, onLangChange, t } from "../shared/texts.js";
-import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
-import { firstView, fit, following, momentText, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
+import { drawLatency, drawSegments, drawThumbs, mountWaves } from "./tracks.js";
+import { firstView, fit, following, momentText, moved, paintOverview, shareOf, ticks, timeAt, zoomed } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Plan, SpokenTurn } from "./recording.js" */
+/** @import { Plan } from "./recording.js" */
 
 // Overview of the whole recording: speech, late units, visible part.
-
-const LEAST_PX = 1;
-const LATE_PX = 4;
 
 /**
  * For mouse and touch only; the slider below is the accessible equivalent.
@@ -30,21 +27,7 @@ function mountOverview(el, { plan, onSeek }) {
   const frame = find(el, ".overview-frame");
   const head = find(el, ".overview-head");
   const colours = themeColours(el);
-  mountPainter(canvas, (ctx, width, height) => {
-    const perS = width / plan.durationS;
-    for (const { startS, endS, mode, isLate } of plan.units) {
-      const size = Math.max(LEAST_PX, (endS - startS) * perS);
-      ctx.fillStyle = colours.css(
-        mode === "speak" ? "speak" : mode === "listen" ? "listen" : "idle",
-        mode === "speak" ? 1 : 0.35,
-      );
-      const tall = mode === "speak" ? height : height * 0.4;
-      ctx.fillRect(startS * perS, height - tall, size, tall);
-      if (!isLate) continue;
-      ctx.fillStyle = colours.css("bad");
-      ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
-    }
-  });
+  mountPainter(canvas, (ctx, width, height) => paintOverview(ctx, { width, height }, plan, colours.css));
   scrub([el], el, (share) => onSeek(share * plan.durationS));
   return (/** @type {View} */ { fromS, toS }, /** @type {number} */ atS) => {
     el.hidden = toS - fromS >= plan.durationS;
@@ -57,50 +40,62 @@ function mountOverview(el, { plan, onSeek }) {
 const TICK_PX = 90; // room for two labels, as the last one is left of its mark
 const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
+const FALLBACK_PX = 1_000;
 
 /**
  * @param {HTMLElement} el
  * @param {{plan: Plan, urlOf: (path: string) => string, onSeek: (atS: number) => void}} options
  */
 export function mountTimeline(el, { plan, urlOf, onSeek }) {
-  const lanes = drawLanes(el, plan);
-  const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
-  const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
-  const drawOverview = mountOverview(lanes.overview, { plan, onSeek });
-  const waves = mountWaves(lanes.wave, () => void (lanes.wave.dataset.state = "none"));
-  const tracks = [text, frames, waves, mountLatency(lanes.latency, plan)];
+  mountView(el, () => lanesView(plan));
+  const part = (/** @type {string} */ name) => find(el, `.${name}`);
+  const [root, head, axis, slider, wave] = ["timeline", "playhead", "lane-axis", "wave-slider", "wave"].map(part);
+  const [text, frames, latency] = ["lane-text", "lane-frames", "latency"].map(part);
+  const drawOverview = mountOverview(part("overview"), { plan, onSeek });
+  const waves = mountWaves(wave, () => void (wave.dataset.state = "none"));
   let view = firstView(plan.durationS);
   let atS = 0;
-  let axisPx = 0; // as last observed, because asking the axis would force a layout
+  let widthPx = FALLBACK_PX; // of the lanes, as last observed, because asking for it would force a layout
 
   const drawHead = () => {
     const share = shareOf(view, atS);
-    lanes.head.hidden = share < 0 || share > 1;
-    lanes.head.style.left = `${100 * share}%`;
+    head.hidden = share < 0 || share > 1;
+    head.style.left = `${100 * share}%`;
     drawOverview(view, atS);
-    describe(lanes.slider, plan, atS);
+    const moment = momentText(plan, atS);
+    if (slider.getAttribute("aria-valuetext") === moment) return;
+    slider.setAttribute("aria-valuenow", String(Math.round(atS)));
+    slider.setAttribute("aria-valuetext", moment);
   };
   const setView = (/** @type {View} */ wanted) => {
     view = wanted;
     el.dataset.from = view.fromS.toFixed(1);
     el.dataset.to = view.toS.toFixed(1);
-    drawAxis(lanes.axis, view, axisPx);
-    for (const track of tracks) track.update(view);
+    drawAxis(axis, view, widthPx);
+    drawSegments(text, plan.turns, view, onSeek);
+    drawThumbs(frames, { pictures: plan.pictures, urlOf, onJump: onSeek }, view, widthPx);
+    drawLatency(latency, plan, view);
+    waves.update(view);
     drawHead();
   };
-  scrub([lanes.slider, lanes.axis, lanes.text, lanes.latencyLane], lanes.slider, (share) => onSeek(timeAt(view, share)));
-  onWheel(lanes.root, {
-    zoom: (factor) => setView(zoomed(view, factor, atS, plan.durationS)),
-    pan: (share) => setView(moved(view, share, plan.durationS)),
-  });
+  /** Zooms around the playhead. @param {number} factor above 1 shows more; 0 shows as much as possible */
+  const zoom = (factor) =>
+    setView(factor === 0 ? fit({ fromS: 0, toS: plan.durationS }, plan.durationS) : zoomed(view, factor, atS, plan.durationS));
+  /** Horizontal wheel pans, Ctrl+wheel zooms; vertical scrolling is left to the page. @param {WheelEvent} event */
+  const onWheel = (event) => {
+    const isZoom = event.ctrlKey || event.metaKey;
+    if (!isZoom && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
+    event.preventDefault();
+    if (isZoom) zoom(event.deltaY > 0 ? WHEEL_ZOOM : 1 / WHEEL_ZOOM);
+    else setView(moved(view, event.deltaX / root.clientWidth, plan.durationS));
+  };
+  scrub([slider, axis, text, part("lane-latency")], slider, (share) => onSeek(timeAt(view, share)));
+  on(root, "wheel", onWheel, { passive: false });
   new ResizeObserver(([{ contentRect }]) => {
-    axisPx = contentRect.width;
-    drawAxis(lanes.axis, view, axisPx);
-  }).observe(lanes.axis);
-  onLangChange(() => {
-    drawLanes(el, plan);
+    widthPx = contentRect.width || FALLBACK_PX;
     setView(view);
-  });
+  }).observe(axis);
+  onLangChange(() => setView(view));
   setView(view);
 
   return {
@@ -110,80 +105,42 @@ export function mountTimeline(el, { plan, urlOf, onSeek }) {
       if (wanted === view) drawHead();
       else setView(wanted);
     },
-    /** @param {number} factor above 1 shows more; 0 shows as much as possible */
-    zoom(factor) {
-      setView(factor === 0 ? fit({ fromS: 0, toS: plan.durationS }, plan.durationS) : zoomed(view, factor, atS, plan.durationS));
-    },
+    zoom,
     setSound: waves.open,
   };
 }
 
-/**
- * Horizontal wheel pans, Ctrl+wheel zooms; vertical scrolling is left to the page.
- * @param {HTMLElement} root
- * @param {{zoom: (factor: number) => void, pan: (share: number) => void}} actions
- */
-function onWheel(root, { zoom, pan }) {
-  const onTurn = (/** @type {WheelEvent} */ event) => {
-    const isZoom = event.ctrlKey || event.metaKey;
-    if (!isZoom && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
-    event.preventDefault();
-    if (isZoom) zoom(event.deltaY > 0 ? WHEEL_ZOOM : 1 / WHEEL_ZOOM);
-    else pan(event.deltaX / root.clientWidth);
-  };
-  on(root, "wheel", onTurn, { passive: false });
-}
-
-/** Creates the lanes for the tracks. @param {HTMLElement} el @param {Plan} plan */
-function drawLanes(el, plan) {
-  render(
-    html`<div class="timeline">
-      <div class="overview"></div>
-      <div class="lanes">
-        <div class="lane lane-axis" data-lane="axis"></div>
-        <div class="lane lane-wave" data-lane="wave">
-          <div class="wave-slider" role="slider" tabindex="0" aria-valuemin="0" aria-valuemax=${Math.round(plan.durationS)}>
-            <div class="wave"></div>
-          </div>
-          <span class="lane-label small">${t("common.you")}</span>
-          <span class="lane-label lane-label-low small">${t("common.model")}</span>
+const lanesView = (/** @type {Plan} */ { durationS, pictures }) =>
+  html`<div class="timeline">
+    <div class="overview"></div>
+    <div class="lanes">
+      <div class="lane lane-axis" data-lane="axis"></div>
+      <div class="lane lane-wave" data-lane="wave">
+        <div
+          class="wave-slider"
+          role="slider"
+          tabindex="0"
+          aria-label=${t("viewer.timeline")}
+          aria-valuemin="0"
+          aria-valuemax=${Math.round(durationS)}
+        >
+          <div class="wave"></div>
         </div>
-        <div class="lane lane-text" data-lane="text"></div>
-        <div class="lane lane-frames" data-lane="frames" ?hidden=${plan.pictures.length === 0}></div>
-        <div class="lane lane-latency" data-lane="latency">
-          <div class="latency"></div>
-          <span class="lane-label small">${t("viewer.latency")}</span>
-        </div>
-        <div class="playhead" aria-hidden="true"></div>
+        <span class="lane-label small">${t("common.you")}</span>
+        <span class="lane-label lane-label-low small">${t("common.model")}</span>
       </div>
-    </div>`,
-    el,
-  );
-  const part = (/** @type {string} */ name) => find(el, `.${name}`);
-  return {
-    root: part("timeline"),
-    wave: part("wave"),
-    slider: part("wave-slider"),
-    axis: part("lane-axis"),
-    text: part("lane-text"),
-    frames: part("lane-frames"),
-    latency: part("latency"),
-    latencyLane: part("lane-latency"),
-    head: part("playhead"),
-    overview: part("overview"),
-  };
-}
-
-function describe(/** @type {HTMLElement} */ slider, /** @type {Plan} */ plan, /** @type {number} */ atS) {
-  const valuetext = momentText(plan, atS);
-  if (slider.getAttribute("aria-valuetext") === valuetext) return;
-  slider.setAttribute("aria-label", t("viewer.timeline"));
-  slider.setAttribute("aria-valuenow", String(Math.round(atS)));
-  slider.setAttribute("aria-valuetext", valuetext);
-}
+      <div class="lane lane-text" data-lane="text"></div>
+      <div class="lane lane-frames" data-lane="frames" ?hidden=${pictures.length === 0}></div>
+      <div class="lane lane-latency" data-lane="latency">
+        <div class="latency"></div>
+        <span class="lane-label small">${t("viewer.latency")}</span>
+      </div>
+      <div class="playhead" aria-hidden="true"></div>
+    </div>
+  </div>`;
 
 function drawAxis(/** @type {HTMLElement} */ axis, /** @type {View} */ view, /** @type {number} */ widthPx) {
-  const marks = ticks(view, Math.max(2, Math.floor((widthPx || 1_000) / TICK_PX)));
+  const marks = ticks(view, Math.max(2, Math.floor(widthPx / TICK_PX)));
   const isFine = view.toS - view.fromS < DETAIL_S && marks.some((mark) => !Number.isInteger(mark));
   const tick = (/** @type {number} */ mark) => {
     const share = shareOf(view, mark);
@@ -217,36 +174,4 @@ function scrub(places, ruler, seek) {
       if (place.hasPointerCapture(event.pointerId)) at(event);
     });
   }
-}
-
-// The model's turns as segments on the time axis; a click seeks.
-
-/** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
-const mountTextTrack = (el, { turns, onJump }) => ({
-  update(/** @type {View} */ view) {
-    const segments = repeat(
-      within(turns, view),
-      ({ number }) => number,
-      (turn) => segment(turn, view, onJump),
-    );
-    render(segments, el);
-  },
-});
-
-/** @param {SpokenTurn} turn @param {View} view @param {(atS: number) => void} onJump */
-function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {
-  const from = Math.max(0, shareOf(view, startS));
-  const to = Math.min(1, shareOf(view, endS));
-  return html`<button
-    type="button"
-    class="segment"
-    title=${text}
-    aria-label=${t("viewer.jump_to", { time: formatClock(startS), text })}
-    data-turn=${number}
-    data-interrupted=${isInterrupted ? "true" : "false"}
-    .style=${`left: ${100 * from}%; width: ${100 * (to - from)}%`}
-    @click=${() => onJump(startS)}
-  >
-    <span>${text.trim()}</span>
-  </button>`;
 }

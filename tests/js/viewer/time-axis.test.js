@@ -7,7 +7,6 @@ import {
   firstView,
   fit,
   following,
-  indexAt,
   moved,
   shareOf,
   spread,
@@ -66,16 +65,6 @@ test("marks stand on round times and never too close", () => {
   assert.ok(ticks({ fromS: 0, toS: 300 }, 4).length <= 6);
 });
 
-test("the last entry that has begun is found at any moment", () => {
-  const starts = [0, 1, 2.5, 4];
-  const at = (/** @type {number} */ s) => indexAt(starts, s, (start) => start);
-  assert.deepEqual([-1, 0, 0.99, 1, 2.4, 2.5, 99].map(at), [-1, 0, 0, 1, 1, 2, 3]);
-  assert.equal(
-    indexAt([], 3, () => 0),
-    -1,
-  );
-});
-
 test("only what can be seen is drawn", () => {
   const list = Array.from({ length: 1_000 }, (_, index) => ({ startS: index, endS: index + 1 }));
   const seen = within(list, { fromS: 100.5, toS: 103.5 });
@@ -87,8 +76,8 @@ test("only what can be seen is drawn", () => {
 
 test("there are never more small pictures than places, and none twice", () => {
   const pictures = Array.from({ length: 1_800 }, (_, atS) => ({ atS }));
-  const shown = spread(pictures, { fromS: 0, toS: 300 }, 9, ({ atS }) => atS);
+  const shown = spread(pictures, { fromS: 0, toS: 300 }, 9);
   assert.equal(shown.length, 9);
   assert.equal(new Set(shown.map(({ entry }) => entry)).size, 9);
-  assert.equal(spread(pictures.slice(0, 2), { fromS: 0, toS: 4 }, 9, ({ atS }) => atS).length, 2);
+  assert.equal(spread(pictures.slice(0, 2), { fromS: 0, toS: 4 }, 9).length, 2);
 });

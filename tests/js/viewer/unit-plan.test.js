@@ -73,7 +73,6 @@ test("what was broken off ends where it was broken off, and says so", () => {
   assert.equal(plan.turns[0].isInterrupted, true);
   assert.equal(plan.turns[0].endS, 1);
   assert.equal(plan.durationS, 3);
-  assert.equal(plan.units[1].isBargeIn, true);
 });
 
 test("unit after unit, a unit lasts as long as its longer side", () => {

@@ -135,18 +135,11 @@ export function firstFacts() {
 }
 
 /** @param {"microphone" | "camera"} name @returns {Promise<PermissionStatus | null>} null if the browser does not tell */
-async function permissionOf(name) {
-  try {
-    return await navigator.permissions.query({ name: /** @type {PermissionName} */ (name) });
-  } catch {
-    return null;
-  }
-}
+const permissionOf = async (name) =>
+  (await navigator.permissions?.query({ name: /** @type {PermissionName} */ (name) }).catch(() => null)) ?? null;
 
-/** @param {(facts: BrowserFacts) => void} listener called at once and on every change */
-export async function watchDevices(listener) {
-  const first = firstFacts();
-  listener(first);
+/** @param {BrowserFacts} first @param {(facts: BrowserFacts) => void} listener called once there is more, and on every change */
+export async function watchDevices(first, listener) {
   const { mediaDevices } = navigator;
   if (!first.isSecure || !first.isSupported) return;
   const [microphone, camera] = await Promise.all([permissionOf("microphone"), permissionOf("camera")]);

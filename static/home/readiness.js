@@ -30,6 +30,9 @@ const PERCENT = 100;
 /** @param {string} code of problem.* @returns {{text: Phrase, next: Phrase}} */
 export const problem = (code) => ({ text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } });
 
+/** @param {LineId} id @returns {Line} */
+const asking = (id) => ({ id, state: "asking", text: { key: "home.asking" } });
+
 /** @param {BrowserFacts} facts @returns {Line} */
 function secureLine({ isSecure, isSupported }) {
   if (!isSecure) return { id: "secure", state: "bad", ...problem("insecure_context") };
@@ -45,38 +48,32 @@ function deviceLine(id, facts) {
   if (!facts.isSecure || !facts.isSupported) {
     return { id, state: worst, text: { key: "home.device_locked" } };
   }
-  if (count === null) return { id, state: "asking", text: { key: "home.asking" } };
+  if (count === null) return asking(id);
   if (permission === "denied") return { id, state: worst, ...problem(`${prefix}permission_denied`) };
   if (count === 0) return { id, state: worst, ...problem(id === "camera" ? "camera_not_found" : "no_microphone") };
   if (permission === "granted") return { id, state: "good", text: { key: `home.${id}_allowed`, n: count } };
   return { id, state: "good", text: { key: `home.${id}_found` }, next: { key: "home.will_ask" } };
 }
 
-/** @param {StatusReport | null} report @returns {Line} */
-function workerLine(report) {
-  if (report === null) return { id: "worker", state: "asking", text: { key: "home.asking" } };
-  const { status, isReached } = report;
-  if (!isReached || status === null) return { id: "worker", state: "bad", ...problem("offline") };
+/** @param {Http.ServiceStatus | null} status @returns {Line} */
+function workerLine(status) {
+  if (status === null) return { id: "worker", state: "bad", ...problem("offline") };
   const { free_slots: free, busy_workers: busy, loading_workers: loading } = status;
   if (free > 0) return { id: "worker", state: "good", text: { key: "home.worker_free", n: free } };
   if (busy > 0) {
     return { id: "worker", state: "caution", text: { key: "home.worker_busy" }, next: { key: "home.worker_busy_next" } };
   }
   if (loading === 0) return { id: "worker", state: "bad", ...problem("no_worker") };
-  const share = status.loading?.progress;
-  const known = typeof share === "number" ? { progress: share } : {};
-  const text =
-    known.progress === undefined
-      ? { key: "problem.worker_loading.title" }
-      : { key: "home.worker_loading_share", params: { percent: Math.floor(known.progress * PERCENT) } };
-  return { id: "worker", state: "caution", text, next: { key: "problem.worker_loading.next" }, ...known };
+  /** @type {Line} */ const line = { id: "worker", state: "caution", ...problem("worker_loading") };
+  const progress = status.loading?.progress ?? null;
+  if (progress === null) return line;
+  const params = { percent: Math.floor(progress * PERCENT) };
+  return { ...line, text: { key: "home.worker_loading_share", params }, progress };
 }
 
-/** @param {StatusReport | null} report @param {number | null} waitS @param {(seconds: number) => string} clock @returns {Line} */
-function queueLine(report, waitS, clock) {
-  if (report === null) return { id: "queue", state: "asking", text: { key: "home.asking" } };
-  const { status, isReached } = report;
-  if (!isReached || status === null) return { id: "queue", state: "bad", text: { key: "home.queue_unknown" } };
+/** @param {Http.ServiceStatus | null} status @param {number | null} waitS @param {(seconds: number) => string} clock @returns {Line} */
+function queueLine(status, waitS, clock) {
+  if (status === null) return { id: "queue", state: "bad", text: { key: "home.queue_unknown" } };
   if (status.is_intake_paused) {
     return { id: "queue", state: "caution", text: { key: "home.paused" }, next: { key: "home.paused_next" } };
   }
@@ -90,18 +87,14 @@ function queueLine(report, waitS, clock) {
   return { id: "queue", state: "good", text: { key: "home.queue_empty" } };
 }
 
-/** @param {StatusReport | null} report @returns {Line} */
-function modelLine(report) {
-  if (report === null) return { id: "model", state: "asking", text: { key: "home.asking" } };
-  const model = report.status?.model;
+/** @param {Http.ServiceStatus | null} status @returns {Line} */
+function modelLine(status) {
+  const model = status?.model;
   if (!model) return { id: "model", state: "caution", text: { key: "model_note.none" } };
-  const params = { name: model.name };
-  if (model.kind === "unknown") {
-    return { id: "model", state: "caution", text: { key: "model_note.loaded", params }, next: { key: "model_note.unknown" } };
-  }
-  if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "model_note.loaded", params } };
-  // The note above describes its abilities.
-  return { id: "model", state: "caution", text: { key: "model_note.loaded", params } };
+  const text = { key: "model_note.loaded", params: { name: model.name } };
+  if (model.kind === "unknown") return { id: "model", state: "caution", text, next: { key: "model_note.unknown" } };
+  // The note above describes the abilities of a demonstration model.
+  return { id: "model", state: model.is_demonstration ? "caution" : "good", text };
 }
 
 /**
@@ -111,14 +104,10 @@ function modelLine(report) {
  * @param {(seconds: number) => string} clock formats a duration
  */
 export function readinessLines(facts, report, waitS, clock) {
-  return [
-    secureLine(facts),
-    deviceLine("microphone", facts),
-    deviceLine("camera", facts),
-    workerLine(report),
-    queueLine(report, waitS, clock),
-    modelLine(report),
-  ];
+  const ofBrowser = [secureLine(facts), deviceLine("microphone", facts), deviceLine("camera", facts)];
+  if (report === null) return [...ofBrowser, asking("worker"), asking("queue"), asking("model")];
+  const { status } = report;
+  return [...ofBrowser, workerLine(status), queueLine(status, waitS, clock), modelLine(status)];
 }
 
 /** Lines that prevent a conversation; model and camera do not. @type {ReadonlySet<LineId>} */

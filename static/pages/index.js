@@ -1,7 +1,6 @@
 /** Home. */
 
 import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
-import { firstFacts, watchDevices } from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
 import { isKnownApp } from "../shared/apps.js";
 import { byId, on, render, setText, toast } from "../shared/lit.js";
@@ -16,7 +15,7 @@ import * as view from "../home/home-view.js";
 const page = await startPage({ titleKey: "home.page" });
 
 const known = {
-  browser: firstFacts(),
+  browser: view.firstFacts(),
   report: /** @type {StatusReport | null} */ (null),
   waitS: /** @type {number | null} */ (null),
   apps: /** @type {App[] | null} */ (null),
@@ -91,7 +90,7 @@ onLangChange(draw);
 
 known.apps = await page.apps;
 draw();
-await watchDevices((facts) => {
+await view.watchDevices(known.browser, (facts) => {
   known.browser = facts;
   draw();
 });

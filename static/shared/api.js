@@ -1,8 +1,5 @@
 /** Calls the server's HTTP interface. Device. */
 
-const OFFLINE = "offline";
-const INTERNAL = "internal";
-
 /** A failed request. `code` is the server's, or "offline" if the server could not be reached. */
 export class ApiError extends Error {
   /** @param {string} message @param {string} code @param {number} status HTTP status; 0 if there was no response */
@@ -39,11 +36,11 @@ export function sendJson(method, path, body, { signal, headers = {} } = {}) {
 async function call(path, request) {
   const answer = await fetch(path, request).catch((error) => {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError("The server was not reached.", OFFLINE, 0);
+    throw new ApiError("The server was not reached.", "offline", 0);
   });
   const body = await answer.json().catch(() => null);
   if (answer.ok) return body;
-  throw new ApiError(detailOf(body) || answer.statusText, body?.code ?? INTERNAL, answer.status);
+  throw new ApiError(detailOf(body) || answer.statusText, body?.code ?? "internal", answer.status);
 }
 
 function detailOf(/** @type {{detail?: string | {msg?: string}[]} | null} */ body) {

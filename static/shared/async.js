@@ -2,13 +2,25 @@
 
 import { CodedError, MS_PER_S } from "./texts.js";
 
+/**
+ * Adds an event listener; the returned function removes it.
+ * @template {Event} E
+ * @param {EventTarget} target
+ * @param {string} type
+ * @param {(event: E) => void} listener
+ * @param {AddEventListenerOptions} [options]
+ */
+export function on(target, type, listener, options) {
+  const handler = /** @type {EventListener} */ (listener);
+  target.addEventListener(type, handler, options);
+  return () => target.removeEventListener(type, handler, options);
+}
+
 /** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
   /** @template {keyof Events & string} Type @param {Type} type @param {(detail: Events[Type]) => void} listener */
   on(type, listener) {
-    const forward = (/** @type {Event} */ event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
-    this.addEventListener(type, forward);
-    return () => this.removeEventListener(type, forward);
+    return on(this, type, (/** @type {CustomEvent<Events[Type]>} */ { detail }) => listener(detail));
   }
 
   /** @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */

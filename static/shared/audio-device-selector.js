@@ -19,10 +19,9 @@ const ALIASES = ["default", "communications"]; // device ids that browsers use f
  * @typedef {ReturnType<typeof mountAudioDeviceSelector>} DeviceSelector
  */
 
-/** @returns {boolean} whether this browser lets a page choose the speaker */
-function canChooseSpeaker() {
-  return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
-}
+/** Whether this browser lets a page choose the speaker. */
+const canChooseSpeaker = () =>
+  "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 
 /** @returns {Promise<MediaDeviceInfo[]>} empty where the browser lists none */
 async function listDevices() {
@@ -48,19 +47,20 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
     draw();
     onChange?.(kind, deviceId);
   };
-  /** @param {DeviceKind} kind */
-  const named = (kind) => known.filter((device) => device.kind === MEDIA_KINDS[kind] && device.deviceId);
+  const lookUp = (/** @type {DeviceKind} */ kind) => {
+    const found = known.filter((device) => device.kind === MEDIA_KINDS[kind]);
+    const named = found.filter(({ deviceId }) => deviceId);
+    const wish = wished[kind] ?? "";
+    return { found, named, wish, isThere: named.some(({ deviceId }) => deviceId === wish) };
+  };
   /** Until permission is granted the browser hides device ids, so a remembered id is kept. @param {DeviceKind} kind */
   const idOf = (kind) => {
-    const [devices, wish] = [named(kind), wished[kind] ?? ""];
-    return devices.length === 0 || devices.some(({ deviceId }) => deviceId === wish) ? wish : "";
+    const { named, wish, isThere } = lookUp(kind);
+    return named.length === 0 || isThere ? wish : "";
   };
   const chooser = (/** @type {DeviceKind} */ kind, /** @type {number} */ index) => {
     const id = `device-${kind}-${own}`;
-    const devices = named(kind);
-    const found = known.filter((device) => device.kind === MEDIA_KINDS[kind]).length;
-    const wish = wished[kind] ?? "";
-    const isThere = devices.some(({ deviceId }) => deviceId === wish);
+    const { found, named, wish, isThere } = lookUp(kind);
     return html`<div class="field">
       <label for=${id}>${t(`devices.${kind}`)}</label>
       <div class="device-line">
@@ -72,7 +72,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
           @change=${(/** @type {{target: HTMLSelectElement}} */ { target }) => choose(kind, target.value)}
         >
           <option value="" .selected=${live(!isThere)}>${t("devices.default")}</option>
-          ${devices.map(
+          ${named.map(
             ({ deviceId, label }, at) =>
               html`<option value=${deviceId} .selected=${live(deviceId === wish)}>
                 ${label || t("devices.nameless", { kind: t(`devices.${kind}`), n: at + 1 })}
@@ -85,7 +85,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
         class="hint"
         id="${id}-hint"
         role="status"
-        .textContent=${hintFor(kind, found, devices.length, wish !== "" && !isThere)}
+        .textContent=${hintFor(kind, found.length, named.length, wish !== "" && !isThere)}
       ></p>
     </div>`;
   };
@@ -110,11 +110,8 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
 
 /** @param {DeviceKind} kind @param {number} found @param {number} named @param {boolean} isGone */
 function hintFor(kind, found, named, isGone) {
-  if (kind === "speaker") {
-    if (!canChooseSpeaker()) return t("devices.no_choice");
-    return named > 0 && isGone ? t("devices.gone") : "";
-  }
-  if (found === 0) return t("devices.none");
-  if (named === 0) return t("devices.names_later");
-  return isGone ? t("devices.gone") : "";
+  if (kind === "speaker" && !canChooseSpeaker()) return t("devices.no_choice");
+  if (named > 0) return isGone ? t("devices.gone") : "";
+  if (kind === "speaker") return "";
+  return t(found > 0 ? "devices.names_later" : "devices.none");
 }

@@ -42,52 +42,41 @@ export async function readVoiceFile(file, limits) {
 
 const NOT_FOUND = 404;
 
-/** @typedef {{id: string, name: string, duration_ms: number}} LibraryEntry */
-
 /** The default voice has the id "". @type {Map<string, Promise<any>>} `any`: the server may have none of its own */
 const voices = new Map();
 
 /** @returns {Promise<Voice | null>} null if the server has none @throws {ApiError} the server could not be reached; the next call tries again */
-export const loadDefaultVoice = () => kept(voices, "", fetchDefault);
+export const loadDefaultVoice = () =>
+  kept(voices, "", async () => {
+    try {
+      const { name, base64 } = await getJson("/api/default_ref_audio");
+      return voiceFromWire(name, base64, "default");
+    } catch (error) {
+      if (error instanceof ApiError && error.status === NOT_FOUND) return null;
+      throw error;
+    }
+  });
 
-async function fetchDefault() {
-  try {
-    /** @type {{name: string, base64: string}} */ const { name, base64 } = await getJson("/api/default_ref_audio");
-    return voiceFromWire(name, base64, "default");
-  } catch (error) {
-    if (error instanceof ApiError && error.status === NOT_FOUND) return null;
-    throw error;
-  }
-}
+/** Voices stored on the server, oldest first. */
+export const listLibraryVoices = async () => (await getJson("/api/assets/ref_audio")).ref_audios;
 
-/** Voices stored on the server. @returns {Promise<LibraryEntry[]>} oldest first */
-export async function listLibraryVoices() {
-  /** @type {{ref_audios: LibraryEntry[]}} */ const { ref_audios: entries } = await getJson("/api/assets/ref_audio");
-  return entries;
-}
-
-/** @param {LibraryEntry} entry @returns {Promise<Voice>} @throws {ApiError} */
-export const loadLibraryVoice = ({ id, name }) => kept(voices, id, () => fetchLibraryVoice(id, name));
-
-async function fetchLibraryVoice(/** @type {string} */ id, /** @type {string} */ name) {
-  const answer = await fetch(`/api/assets/ref_audio/${encodeURIComponent(id)}/audio`);
-  if (!answer.ok) throw new ApiError("The voice could not be fetched.", "not_found", answer.status);
-  return { name, samples: await decodeMono(await answer.blob()), origin: "library" };
-}
+/** @param {Http.RefAudio} entry @returns {Promise<Voice>} @throws {ApiError} */
+export const loadLibraryVoice = ({ id, name }) =>
+  kept(voices, id, async () => {
+    const answer = await fetch(`/api/assets/ref_audio/${encodeURIComponent(id)}/audio`);
+    if (!answer.ok) throw new ApiError("The voice could not be fetched.", "not_found", answer.status);
+    return { name, samples: await decodeMono(await answer.blob()), origin: "library" };
+  });
 
 /** Waits for an event of a video element. @param {HTMLVideoElement} video @param {string} type @param {number} limitMs @throws {CodedError} */
-export async function videoEvent(video, type, limitMs) {
+export function videoEvent(video, type, limitMs) {
   const ending = new AbortController();
   const { signal } = ending;
-  try {
-    await new Promise((resolve, reject) => {
-      const fail = () => reject(new CodedError("undecodable", video.error));
-      video.addEventListener(type, resolve, { signal });
-      video.addEventListener("error", fail, { signal });
-      const timer = setTimeout(fail, limitMs);
-      signal.addEventListener("abort", () => clearTimeout(timer));
-    });
-  } finally {
-    ending.abort();
-  }
+  return new Promise((resolve, reject) => {
+    const fail = () => reject(new CodedError("undecodable", video.error));
+    video.addEventListener(type, resolve, { signal });
+    video.addEventListener("error", fail, { signal });
+    const timer = setTimeout(fail, limitMs);
+    signal.addEventListener("abort", () => clearTimeout(timer));
+  }).finally(() => ending.abort());
 }

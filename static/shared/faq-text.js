@@ -10,20 +10,18 @@ export function splitFaq(markdown) {
     title,
     intro: head.replace(/^# +.*$/m, "").trim(),
     sections: pieces.map((piece) => {
-      const end = piece.indexOf("\n");
-      const cut = end < 0 ? piece.length : end;
-      return { heading: piece.slice(0, cut).trim(), body: piece.slice(cut).trim() };
+      const [heading, ...lines] = piece.split("\n");
+      return { heading: heading.trim(), body: lines.join("\n").trim() };
     }),
   };
 }
 
 /** Markdown as plain paragraphs, used where it cannot be rendered. @param {string} markdown @returns {string[]} */
 export function plainParagraphs(markdown) {
-  const plain = markdown
+  return markdown
     .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")
     .replace(/[*_`]{1,2}([^*_`\n]+)[*_`]{1,2}/g, "$1")
-    .replace(/^- /gm, "• ");
-  return plain
+    .replace(/^- /gm, "• ")
     .split(/\n{2,}/)
     .map((one) => one.trim())
     .filter(Boolean);

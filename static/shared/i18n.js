@@ -42,11 +42,8 @@ async function open() {
 
 /** Loads a language that may be missing, falling back to the default one. @param {string} lang */
 async function guess(lang) {
-  const found = await loadTexts(lang).then(
-    (texts) => ({ lang, texts }),
-    () => null,
-  );
-  const { lang: shown, texts } = found ?? { lang: FALLBACK, texts: await loadTexts(FALLBACK) };
+  let shown = lang;
+  const texts = await loadTexts(lang).catch(() => loadTexts((shown = FALLBACK)));
   return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
 

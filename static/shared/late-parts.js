@@ -38,8 +38,7 @@ export function neededPart(load, onLoaded) {
 /**
  * @param {HTMLElement} el
  * @param {EditorOptions} options
- * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors`
- *   loads the editor once
+ * @returns {SystemContentEditor & {loadEditors: () => Promise<void>}} `loadEditors` loads the editor once
  */
 export function mountLateContentEditor(el, options) {
   /** @type {readonly ContentItem[]} */ let given = [];
@@ -68,16 +67,11 @@ const loadSidebar = late(() => import("./markdown.js"));
 
 export function mountLateHelp(/** @type {FaqMode} */ mode) {
   const opener = byId("open-faq", HTMLButtonElement);
-  const end = on(opener, "click", () => void load());
-  const load = async () => {
-    try {
-      const { mountFaqSidebar } = await loadSidebar();
-      end();
-      mountFaqSidebar(byId("faq"), { mode, opener }).open();
-    } catch (error) {
-      toastProblem(error);
-    }
+  const mount = (/** @type {Awaited<ReturnType<typeof loadSidebar>>} */ { mountFaqSidebar }) => {
+    end();
+    mountFaqSidebar(byId("faq"), { mode, opener }).open();
   };
+  const end = on(opener, "click", () => void loadSidebar().then(mount).catch(toastProblem));
 }
 
 // Offers to share a conversation; the code is loaded when there is something to share.
@@ -86,16 +80,16 @@ const loadShare = late(() => import("./save-share.js"));
 
 /** @param {HTMLElement} el @returns {(subject: ShareSubject | null) => Promise<void>} null withdraws the offer */
 export function mountOfferShare(el) {
-  /** @type {SaveShare | null} */ let update = null;
+  /** @type {SaveShare | null} */ let show = null;
   /** @type {ShareSubject | null} */ let wanted = null;
   el.hidden = true;
   return async (subject) => {
     wanted = subject;
     el.hidden = subject === null;
-    if (!subject) return update?.({ recordingId: null, getBrowserRecording: undefined });
+    if (!subject) return show?.(null);
     const { mountSaveShare } = await loadShare();
     if (wanted !== subject) return; // superseded by another conversation
-    if (update) update({ getBrowserRecording: undefined, ...subject });
-    else update = mountSaveShare(el, subject);
+    show ??= mountSaveShare(el);
+    show(subject);
   };
 }

@@ -4,18 +4,13 @@ import { CodedError } from "./texts.js";
 
 const BASE = "/static/vendor";
 
-export class MissingLibraryError extends CodedError {
-  constructor(/** @type {string} */ library) {
-    super("missing_library", undefined, `The library "${library}" is not installed on the server.`);
-  }
-}
-
-async function load(/** @type {string} */ library) {
+/** @param {string} library @throws {CodedError} "missing_library" */
+async function load(library) {
   try {
     return await import(`${BASE}/${library}/index.js`);
   } catch (error) {
     console.info(`The library "${library}" was not loaded.`, error);
-    throw new MissingLibraryError(library);
+    throw new CodedError("missing_library", error, `The library "${library}" is not installed on the server.`);
   }
 }
 

@@ -3,6 +3,7 @@
  * and toasts that state a problem and the next step.
  */
 
+import { on } from "./async.js";
 import { formatBytes, onLangChange, problemText, problemWords, t } from "./texts.js";
 import { html, nothing, render as renderInto } from "/static/vendor/lit-html/lit-html.js";
 import { guard } from "/static/vendor/lit-html/directives/guard.js";
@@ -10,11 +11,7 @@ import { live } from "/static/vendor/lit-html/directives/live.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
 
 /** @template {Element} [E=HTMLElement] @param {string} id @param {new () => E} [kind] @returns {E} */
-export function byId(id, kind = /** @type {new () => any} */ (HTMLElement)) {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} #${id}.`);
-  return found;
-}
+export const byId = (id, kind) => find(document, `#${id}`, kind);
 
 /** @template {Element} [E=HTMLElement] @param {ParentNode} root @param {string} selector @param {new () => E} [kind] @returns {E} */
 export function find(root, selector, kind = /** @type {new () => any} */ (HTMLElement)) {
@@ -23,26 +20,12 @@ export function find(root, selector, kind = /** @type {new () => any} */ (HTMLEl
   return found;
 }
 
-/**
- * Adds an event listener; the returned function removes it.
- * @template {Event} E
- * @param {EventTarget} target
- * @param {string} type
- * @param {(event: E) => void} listener
- * @param {AddEventListenerOptions} [options]
- */
-export function on(target, type, listener, options) {
-  const handler = /** @type {EventListener} */ (listener);
-  target.addEventListener(type, handler, options);
-  return () => target.removeEventListener(type, handler, options);
-}
-
 /** Sets the text only if it differs, so that screen readers announce real changes only. @param {Element} element @param {string} text */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-export { guard, html, live, nothing, repeat };
+export { guard, html, live, nothing, on, repeat };
 
 /** @typedef {import("lit-html").TemplateResult | typeof nothing} View */
 
@@ -137,8 +120,6 @@ export function mountView(el, view) {
   return Object.assign(draw, { close });
 }
 
-const isReachable = (/** @type {Element} */ control) => !control.closest("[hidden], :disabled");
-
 /**
  * Renders into an element. If the focused control disappears, focus moves to the nearest remaining control of the same
  * list, else to the heading of the section, so that keyboard users keep their place.
@@ -154,8 +135,8 @@ export function render(view, el) {
   if (!isInside || (document.activeElement === focused && !focused.closest("[hidden]"))) return;
   const at = controls.indexOf(focused);
   const nearest = [focused, ...controls.slice(at + 1), ...controls.slice(0, Math.max(at, 0)).reverse()];
-  const target =
-    nearest.find((control) => el.contains(control) && isReachable(control)) ?? el.closest("section")?.querySelector("h2");
+  const reachable = nearest.find((control) => el.contains(control) && !control.closest("[hidden], :disabled"));
+  const target = reachable ?? el.closest("section")?.querySelector("h2");
   if (target instanceof HTMLElement) target.focus({ preventScroll: true });
 }
 
@@ -192,20 +173,20 @@ const actionView = (/** @type {NoticeAction} */ { label, run, href }) =>
 /** @param {HTMLElement} el hidden until something is shown */
 export function mountNotice(el) {
   el.setAttribute("role", "alert");
-  el.hidden = true;
   /** @type {[string | Problem, NoticeLook | undefined] | null} */ let shown = null;
-  const draw = mountView(el, () => (shown ? noticeView(...shown) : nothing));
+  const draw = mountView(el, () => {
+    el.hidden = shown === null;
+    return shown ? noticeView(...shown) : nothing;
+  });
   return {
     /** Shows a problem until it is cleared. @param {string | Problem} problem @param {NoticeLook} [look] */
     show(problem, look) {
       shown = [problem, look];
       el.dataset.code = problemText(problem).code;
       draw();
-      el.hidden = false;
     },
     clear() {
       shown = null;
-      el.hidden = true;
       delete el.dataset.code;
       draw();
     },

@@ -1,6 +1,7 @@
 /** A socket of JSON messages that opens once, ids of sessions, and when to open another socket. Pure. */
 
 import { CLOSE_CODES } from "./protocol.js";
+import { ABNORMAL_CLOSURE } from "./server-messages.js";
 
 /** @import { ServerProbe, SocketEnd } from "./server-messages.js" */
 
@@ -30,54 +31,46 @@ import { CLOSE_CODES } from "./protocol.js";
 
 const OPEN_STATE = 1; // WebSocket.OPEN
 const NORMAL_CLOSURE = 1000;
-/** Browsers reject some addresses immediately, such as `ws:` from an `https:` page. */
-const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
 const ID_RANDOM_BYTES = 3;
 
 /** @param {string} url @param {LiveSocketHandlers} handlers @param {SocketFactory} factory */
 export function openLiveSocket(url, handlers, factory) {
   let isDone = false;
   let wasOpen = false;
-  /** @type {WebSocket} */ let socket;
+  const end = (/** @type {number} */ closeCode, /** @type {string} */ closeReason) => {
+    if (isDone) return;
+    isDone = true;
+    handlers.onClosed({ closeCode, closeReason, wasOpen });
+  };
+  /** @type {WebSocket | undefined} */ let socket;
   try {
     socket = factory(url);
   } catch (error) {
-    queueMicrotask(() => {
-      if (!isDone) handlers.onClosed({ ...NEVER_OPENED, closeReason: String(error) });
-    });
-    return {
-      isOpen: () => false,
-      bufferedBytes: () => 0,
-      send: (/** @type {object} */ _message) => 0,
-      close: () => void (isDone = true),
-    };
+    // Browsers reject some addresses immediately, such as `ws:` from an `https:` page.
+    queueMicrotask(() => end(ABNORMAL_CLOSURE, String(error)));
   }
 
-  socket.addEventListener("open", () => {
+  socket?.addEventListener("open", () => {
     if (isDone) return;
     wasOpen = true;
     handlers.onOpen?.();
   });
-  socket.addEventListener("message", (event) => {
+  socket?.addEventListener("message", (event) => {
     if (isDone) return;
     const message = parseMessage(event.data);
     if (message) handlers.onMessage(message);
     else handlers.onMalformed?.(String(event.data).slice(0, 200));
   });
-  socket.addEventListener("close", (event) => {
-    if (isDone) return;
-    isDone = true;
-    handlers.onClosed({ closeCode: event.code, closeReason: event.reason, wasOpen });
-  });
+  socket?.addEventListener("close", ({ code, reason }) => end(code, reason));
   // An `error` event has no details and is always followed by `close`.
-  socket.addEventListener("error", () => {});
+  socket?.addEventListener("error", () => {});
 
   return {
-    isOpen: () => !isDone && socket.readyState === OPEN_STATE,
-    bufferedBytes: () => socket.bufferedAmount, // queued for sending
+    isOpen: () => !isDone && socket?.readyState === OPEN_STATE,
+    bufferedBytes: () => socket?.bufferedAmount ?? 0, // queued for sending
     /** @param {object} message @returns {number} of characters sent; 0 if it is not open */
     send(message) {
-      if (isDone || socket.readyState !== OPEN_STATE) return 0;
+      if (isDone || socket?.readyState !== OPEN_STATE) return 0;
       const text = JSON.stringify(message);
       socket.send(text);
       return text.length;
@@ -85,7 +78,7 @@ export function openLiveSocket(url, handlers, factory) {
     /** No handler is called afterwards. */
     close() {
       isDone = true;
-      socket.close(NORMAL_CLOSURE);
+      socket?.close(NORMAL_CLOSURE);
     },
   };
 }
@@ -117,7 +110,7 @@ export function newSessionId(prefix, unixMs = Date.now()) {
  *  Close codes after which the server keeps the session for resumption. Sources: RFC 6455, section 7.4.1, and its
  * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>}
  */
-export const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
+export const LOST_CODES = new Set([ABNORMAL_CLOSURE, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
 /** Delay before each retry; half of it is random, so that clients do not return at the same time. */
 const RETRY_MS = [200, 500, 1_000, 2_000];
 

@@ -9,7 +9,6 @@ import { plainParagraphs, splitFaq } from "./faq-text.js";
 import { languageNames } from "./i18n.js";
 import { getLang, onLangChange, t } from "./texts.js";
 
-/** @import { MissingLibraryError } from "./libraries.js" */
 /** @import { Faq } from "./faq-text.js" */
 
 /** @typedef {import("marked").Token} Token */
@@ -82,7 +81,7 @@ const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}
       : inside(token),
 };
 
-/** Loads the parser. @returns {Promise<RenderMarkdown>} @throws {MissingLibraryError} */
+/** Loads the parser. @returns {Promise<RenderMarkdown>} @throws {CodedError} "missing_library" */
 export async function loadMarkdown() {
   const marked = await loadMarked();
   return (markdown) => build(marked.lexer(markdown));
@@ -183,7 +182,6 @@ export function mountFaqSidebar(el, { mode, opener }) {
     )}`;
   };
   el.classList.add("faq");
-  el.id ||= "faq";
   el.hidden = true;
   opener.setAttribute("aria-controls", el.id);
   const draw = mountView(el, () => {

@@ -31,29 +31,36 @@ export function rememberedJson(key, storage) {
   }
 }
 
+/**
+ * A stored list; entries without one of the texts NAMES are left out.
+ * @template {string} Name
+ * @param {string} key
+ * @param {readonly Name[]} names
+ * @param {Pick<Storage, "getItem">} [storage] as above
+ * @returns {Record<Name, string>[]} newest first
+ */
+function listAt(key, names, storage) {
+  const kept = rememberedJson(key, storage);
+  return Array.isArray(kept) ? kept.filter((entry) => names.every((name) => typeof entry?.[name] === "string")) : [];
+}
+
+/** Adds to a stored list; the oldest are dropped. @param {string} key @param {{id: string} & Record<string, string>} entry @param {number} most @param {SmallStorage} [storage] */
+function addFirst(key, entry, most, storage) {
+  const others = listAt(key, Object.keys(entry), storage).filter(({ id }) => id !== entry.id);
+  remember(key, JSON.stringify([entry, ...others].slice(0, most)), storage);
+}
+
 const STORAGE_KEY = "minicpmo45_recent_sessions";
 const MOST = 20; // source: the pages' published format
 
-/** @typedef {{id: string, appType: string, savedAt: string}} RecentSession */
+/** @typedef {ReturnType<typeof listRecent>[number]} RecentSession */
 
-/** @param {unknown} value @returns {value is RecentSession} */
-function isRecent(value) {
-  const entry = /** @type {Partial<RecentSession> | null} */ (value);
-  return typeof entry?.id === "string" && typeof entry.appType === "string" && typeof entry.savedAt === "string";
-}
-
-/** @param {Pick<Storage, "getItem">} [storage] the browser's own if left out @returns {RecentSession[]} */
-export function listRecent(storage) {
-  const kept = rememberedJson(STORAGE_KEY, storage);
-  return Array.isArray(kept) ? kept.filter(isRecent).slice(0, MOST) : [];
-}
+/** @param {Pick<Storage, "getItem">} [storage] the browser's own if left out */
+export const listRecent = (storage) => listAt(STORAGE_KEY, ["id", "appType", "savedAt"], storage).slice(0, MOST);
 
 /** @param {string} id of the recording @param {string} appType @param {SmallStorage} [storage] as above @param {Date} [now] */
-export function addRecent(id, appType, storage, now = new Date()) {
-  const others = listRecent(storage).filter((entry) => entry.id !== id);
-  const entries = [{ id, appType, savedAt: now.toISOString() }, ...others].slice(0, MOST);
-  remember(STORAGE_KEY, JSON.stringify(entries), storage);
-}
+export const addRecent = (id, appType, storage, now = new Date()) =>
+  addFirst(STORAGE_KEY, { id, appType, savedAt: now.toISOString() }, MOST, storage);
 
 /** @param {SmallStorage} [storage] */
 export const clearRecent = (storage) => remember(STORAGE_KEY, null, storage);
@@ -64,13 +71,7 @@ const OWN_KEY = "minicpmo45_own_recordings";
 const MOST_OWN = 200; // the oldest are dropped first; without the secret a recording can still be read
 const SECRET_HEADER = "X-Session-Secret";
 
-/** @typedef {{id: string, secret: string}} OwnRecording */
-
-/** @param {Pick<Storage, "getItem"> | undefined} storage @returns {OwnRecording[]} newest first */
-function listOwn(storage) {
-  const kept = rememberedJson(OWN_KEY, storage);
-  return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
-}
+const listOwn = (/** @type {Pick<Storage, "getItem"> | undefined} */ storage) => listAt(OWN_KEY, ["id", "secret"], storage);
 
 /** @param {SmallStorage} [storage] as above @returns {(message: object) => void} */
 export function ownerNotes(storage) {
@@ -81,8 +82,7 @@ export function ownerNotes(storage) {
     if (typeof sent === "string") secret = sent;
     if (typeof id !== "string" || secret === "" || id === known) return;
     known = id;
-    const others = listOwn(storage).filter((entry) => entry.id !== id);
-    remember(OWN_KEY, JSON.stringify([{ id, secret }, ...others].slice(0, MOST_OWN)), storage);
+    addFirst(OWN_KEY, { id, secret }, MOST_OWN, storage);
   };
 }
 

@@ -1,21 +1,18 @@
 /** Page visibility and screen wake lock. Device. */
 
+import { on } from "./async.js";
+
 /** @typedef {ReturnType<typeof pageVisibility>} VisibilitySource */
 
 /** The browser's own page. What adds a listener returns a function that removes it. */
 export function pageVisibility() {
   return {
-    isHidden: () => document.visibilityState === "hidden",
+    isHidden: () => document.hidden,
     onChange(/** @type {(isHidden: boolean) => void} */ listener) {
-      const notify = () => listener(document.visibilityState === "hidden");
-      document.addEventListener("visibilitychange", notify);
-      return () => document.removeEventListener("visibilitychange", notify);
+      return on(document, "visibilitychange", () => listener(document.hidden));
     },
     /** The page is being left. @param {() => void} listener */
-    onPageHide(listener) {
-      window.addEventListener("pagehide", listener);
-      return () => window.removeEventListener("pagehide", listener);
-    },
+    onPageHide: (listener) => on(window, "pagehide", listener),
   };
 }
 
@@ -41,12 +38,12 @@ export function keepAwake(navigator = globalThis.navigator, page = globalThis.do
       sentinel = null; // low battery or policy: the session continues without it
     }
   };
-  page.addEventListener("visibilitychange", acquire);
+  const end = on(page, "visibilitychange", acquire);
   acquire();
   return {
     async release() {
       isReleased = true;
-      page.removeEventListener("visibilitychange", acquire);
+      end();
       await sentinel?.release();
       sentinel = null;
     },

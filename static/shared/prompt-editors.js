@@ -10,24 +10,22 @@ import { makeSoundPlayer } from "./sound-player.js";
 /** @import { ContentItem, ImageItem, ItemKind, Voice, VoiceLimits } from "./prompt.js" */
 /** @import { SoundPlayer } from "./sound-player.js" */
 
-/**
- * @typedef {Object} RefAudioPlayerOptions
- * @property {VoiceLimits} limits
- * @property {() => string} [label] names the group
- * @property {(voice: Voice | null) => void} [onChange] the visitor chose or removed a voice
- *
- * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void, reset: () => Promise<void>,
- *   close: () => void}} RefAudioPlayer `set` emits no event; `reset` loads the server's default voice
- */
+/** @typedef {ReturnType<typeof mountRefAudioPlayer>} RefAudioPlayer */
 
-/** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
+/**
+ * @param {HTMLElement} el
+ * @param {Object} options
+ * @param {VoiceLimits} options.limits
+ * @param {() => string} [options.label] names the group
+ * @param {(voice: Voice | null) => void} [options.onChange] the visitor chose or removed a voice
+ */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
   const hintId = `voice-${++lastId}-hint`;
   const { minS, maxS, maxFileBytes } = limits;
   const limitTexts = { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
   /** @type {Voice | null} */ let voice = null;
   /** @type {SoundPlayer | null} */ let player = null;
-  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */ let library = [];
+  /** @type {readonly Http.RefAudio[]} */ let library = [];
   let problem = "";
   const show = (/** @type {Voice | null} */ next) => {
     voice = next;
@@ -111,12 +109,13 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
     get voice() {
       return voice;
     },
+    /** Emits no event. @param {Voice | null} next */
     set(next) {
       request += 1;
       el.removeAttribute("aria-busy");
       show(next);
     },
-    reset: () => take(loadDefaultVoice),
+    reset: () => take(loadDefaultVoice), // the server's voice
     close() {
       player?.close();
       draw.close();
@@ -149,22 +148,14 @@ function takeDrops(/** @type {HTMLElement} */ el, /** @type {(file: File) => voi
 
 let lastId = 0;
 
-/**
- * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void}} TtsVoice
- *   `voice` is null while the voice above is used
- */
+/** @typedef {ReturnType<typeof mountTtsVoice>} TtsVoice */
 
-/**
- * @param {HTMLElement} el
- * @param {{limits: VoiceLimits, onChange?: (voice: Voice | null) => void}} options
- * @returns {TtsVoice}
- */
+/** @param {HTMLElement} el @param {{limits: VoiceLimits, onChange?: () => void}} options */
 export function mountTtsVoice(el, { limits, onChange }) {
   const name = `tts-voice-${++lastId}`;
   let isOwn = false;
   const box = document.createElement("div");
-  const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange: (voice) => onChange?.(voice) });
-  const current = () => (isOwn ? player.voice : null);
+  const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange });
   const become = (/** @type {boolean} */ next) => {
     isOwn = next;
     draw();
@@ -176,7 +167,7 @@ export function mountTtsVoice(el, { limits, onChange }) {
         name=${name}
         value=${value}
         .checked=${live(isChosen)}
-        @change=${() => (become(value === "own"), onChange?.(current()))}
+        @change=${() => (become(value === "own"), onChange?.())}
       /><span>${words}</span></label
     >`;
   const draw = mountView(el, () => {
@@ -187,10 +178,11 @@ export function mountTtsVoice(el, { limits, onChange }) {
     </fieldset>`;
   });
   return {
+    /** null while the voice above is used */
     get voice() {
-      return current();
+      return isOwn ? player.voice : null;
     },
-    set(voice) {
+    set(/** @type {Voice | null} */ voice) {
       player.set(voice);
       become(voice !== null);
     },
@@ -205,12 +197,9 @@ const MOST_CHARACTERS = 100_000;
 /** @type {ItemKind[]} */ const KINDS = ["text", "audio", "image"];
 
 /**
- * @typedef {Object} EditorOptions
- * @property {VoiceLimits} limits
- * @property {(items: readonly ContentItem[]) => void} [onChange] the visitor changed something
- *
+ * `onChange`: the visitor changed something; `setItems` does not call it.
+ * @typedef {{limits: VoiceLimits, onChange?: (items: readonly ContentItem[]) => void}} EditorOptions
  * @typedef {{readonly items: readonly ContentItem[], setItems: (items: readonly ContentItem[]) => void}} SystemContentEditor
- *   `setItems` emits no event
  */
 
 /** @param {HTMLElement} el @param {EditorOptions} options @returns {SystemContentEditor} */

@@ -5,18 +5,11 @@ import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 /** @import { ChatMessage } from "../../types/chat.js" */
 /** @import { AudioContent, ImageContent, TextContent } from "../../types/protocol.js" */
 
-const DEFAULT_PATH = "default";
-
 /**
- * @typedef {{type: "text", text: string}} TextItem
- * @typedef {{type: "audio", voice: Voice | null}} AudioItem
  * @typedef {{type: "image", name: string, data: string}} ImageItem `data` is Base64 of the file
- * @typedef {TextItem | AudioItem | ImageItem} ContentItem
+ * @typedef {{type: "text", text: string} | {type: "audio", voice: Voice | null} | ImageItem} ContentItem
  * @typedef {ContentItem["type"]} ItemKind
- *
- * @typedef {{type: "text", text: string} | {type: "audio", path: string, name: string, duration: number | null}} PresetItem
- *   `path` "default" is the server's default voice
- * @typedef {{data: string, name: string, duration: number}} PresetSound
+ * @typedef {Omit<Http.PresetAudio, "data">} PresetVoice
  */
 
 /** @param {ItemKind} kind @returns {ContentItem} */
@@ -27,13 +20,8 @@ export function emptyItem(kind) {
 }
 
 /** Moves an item; moves beyond either end are ignored. @template T @param {readonly T[]} items @param {number} index @param {number} step */
-export function moveItem(items, index, step) {
-  const target = index + step;
-  if (target < 0 || target >= items.length) return [...items];
-  const moved = [...items];
-  [moved[index], moved[target]] = [moved[target], moved[index]];
-  return moved;
-}
+export const moveItem = (items, index, step) =>
+  index + step in items ? items.toSpliced(index, 1).toSpliced(index + step, 0, items[index]) : [...items];
 
 /** Converts items to protocol messages, without empty ones. @param {readonly ContentItem[]} items */
 export function contentToWire(items) {
@@ -53,21 +41,20 @@ export function namesOf(items) {
     .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
 }
 
-/** The items of a message, as they are edited. @param {ChatMessage} message */
+/** The items of a message, as they are edited. @param {ChatMessage} message @returns {ContentItem[]} */
 export function itemsOf({ items, extra }) {
-  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, extra.names?.[index] ?? "")));
-}
-
-function shown(/** @type {ChatMessage["items"][number]} */ item, /** @type {string} */ name) {
-  if (item.type === "text") return [{ type: "text", text: item.text }];
-  if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];
-  return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];
+  return items.flatMap((item, index) => {
+    const name = extra.names?.[index] ?? "";
+    if (item.type === "text") return { type: "text", text: item.text };
+    if (item.type === "audio") return { type: "audio", voice: voiceFromWire(name, item.data, "upload") };
+    return item.type === "image" ? { type: "image", name, data: item.data } : [];
+  });
 }
 
 /**
  * Combines a preset's items with its audio, which is sent separately in the order of the audio items.
- * @param {readonly PresetItem[]} items
- * @param {readonly PresetSound[]} sounds
+ * @param {readonly (Http.PresetText | PresetVoice)[]} items
+ * @param {readonly Http.PresetSound[]} sounds
  * @returns {ContentItem[]}
  */
 export function contentFromPreset(items, sounds) {
@@ -78,16 +65,12 @@ export function contentFromPreset(items, sounds) {
   });
 }
 
-function voiceFromPreset(/** @type {PresetItem | null} */ item, /** @type {PresetSound | null | undefined} */ sound) {
-  if (item?.type !== "audio" || !sound) return null;
-  return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
-}
+/** @param {PresetVoice | null} item @param {Http.PresetSound | null} [sound] */
+const voiceFromPreset = (item, sound) =>
+  item && sound ? voiceFromWire(sound.name, sound.data, item.path === "default" ? "default" : "preset") : null;
 
-/** @param {readonly ContentItem[]} items @returns {Voice | null} the first voice, with which the model speaks */
-export function firstVoice(items) {
-  for (const item of items) if (item.type === "audio" && item.voice) return item.voice;
-  return null;
-}
+/** The voices in their order; with the first one the model speaks. @param {readonly ContentItem[]} items */
+export const voicesOf = (items) => items.flatMap((item) => (item.type === "audio" && item.voice ? [item.voice] : []));
 
 // Voice samples: mono float32 at 16 kHz with name and origin.
 
@@ -105,7 +88,6 @@ const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
  * @property {VoiceOrigin} origin
  *
  * @typedef {{minS: number, maxS: number, maxFileBytes: number}} VoiceLimits
- *
  */
 
 /** @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults @returns {VoiceLimits} */

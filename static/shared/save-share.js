@@ -19,10 +19,12 @@ const ID_BASE = 36;
  * @property {string} appType
  * @property {() => Promise<BrowserRecording | null>} [getBrowserRecording] the browser's own recording
  *
- * @typedef {(change: Partial<ShareSubject>) => void} SaveShare shows another recording and discards what was entered
+ * @typedef {ReturnType<typeof mountSaveShare>} SaveShare
+ * @typedef {ReturnType<typeof fresh>} State
  */
 
 const fresh = () => ({
+  subject: /** @type {ShareSubject} */ ({ recordingId: null, appType: "" }),
   comment: "",
   isRecordingWanted: false,
   recording: /** @type {BrowserRecording | null} */ (null),
@@ -34,13 +36,10 @@ const fresh = () => ({
   url: /** @type {string | null} */ (null),
 });
 
-/** @typedef {ReturnType<typeof fresh> & {subject: ShareSubject}} State */
-
-/** @param {HTMLElement} el @param {ShareSubject} subject @returns {SaveShare} */
-export function mountSaveShare(el, subject) {
+export function mountSaveShare(/** @type {HTMLElement} */ el) {
   const id = `share-${Math.random().toString(ID_BASE).slice(2)}`; // a page may have several
   let maxBytes = MAX_UPLOAD_BYTES;
-  /** @type {State} */ const state = { ...fresh(), subject };
+  const state = fresh();
   const draw = mountView(el, () => view(id, state, maxBytes, change, () => void share(state, change, `${id}-link`)));
   function change(/** @type {Partial<State>} */ next) {
     Object.assign(state, next);
@@ -52,14 +51,14 @@ export function mountSaveShare(el, subject) {
     if (asked !== state.subject) return;
     change({ recording, isRecordingWanted: recording !== null && uploadProblem(recording.blob, maxBytes) === null });
   };
-  void look();
   void serverDefaults.then((defaults) => {
     maxBytes = defaults?.limits.recording_upload_bytes ?? MAX_UPLOAD_BYTES;
     void look();
   });
-  return (next) => {
+  /** Shows another recording and discards what was entered. @param {ShareSubject | null} subject */
+  return (subject) => {
     state.sending?.abort();
-    change({ ...fresh(), subject: { ...state.subject, ...next } });
+    change({ ...fresh(), ...(subject && { subject }) });
     void look();
   };
 }
@@ -166,16 +165,13 @@ const HTTP_REDIRECT = 300;
  * @param {string} path
  * @param {Blob} blob its `type` says what it is
  * @param {string} fileName
- * @param {{onProgress: (done: State["progress"]) => void, headers: Record<string, string>, signal: AbortSignal}} how when aborted, the
- *   promise rejects with an AbortError
+ * @param {{onProgress: (done: State["progress"]) => void, headers: Record<string, string>, signal: AbortSignal}} how
  * @returns {Promise<void>}
  */
 function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
   const form = new FormData();
   form.append("file", blob, fileName);
   return new Promise((resolve, reject) => {
-    const aborted = () => new DOMException("The upload was cancelled.", "AbortError");
-    if (signal.aborted) return reject(aborted());
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", path);
     request.responseType = "json";
@@ -187,7 +183,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
       reject(new ApiError(typeof detail === "string" ? detail : "", code ?? "internal", request.status));
     });
     request.addEventListener("error", () => reject(new ApiError("The server was not reached.", "offline", 0)));
-    request.addEventListener("abort", () => reject(aborted()));
+    request.addEventListener("abort", () => reject(signal.reason));
     signal.addEventListener("abort", () => request.abort(), { once: true });
     request.send(form);
   });
@@ -273,15 +269,6 @@ export async function copyText(text, field = null) {
   } catch {
     field?.focus();
     field?.select();
-    return field !== null && copySelection();
-  }
-}
-
-/** The legacy API is the only one available without TLS. */
-function copySelection() {
-  try {
-    return document.execCommand("copy");
-  } catch {
-    return false;
+    return field !== null && document.execCommand("copy"); // deprecated, but the only way without TLS
   }
 }

@@ -44,7 +44,7 @@ const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
 /** @type {ReadonlySet<string>} */ const WIRE_CODES = new Set(Object.values(ERROR_CODES));
 
-const ABNORMAL_CLOSURE = 1006; // the browser's close code for a lost socket. Source: RFC 6455, section 7.4.1.
+export const ABNORMAL_CLOSURE = 1006; // the browser's close code for a lost socket. Source: RFC 6455, section 7.4.1.
 
 /** @param {EndCode} code of which pages have a text each @param {string} [message] The server's own words. @param {string} [detail] */
 export const endReason = (code, message = "", detail = "") => ({

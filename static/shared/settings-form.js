@@ -17,8 +17,15 @@ import { remember, remembered } from "./memory.js";
 
 export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStore} */ store) {
   for (const el of root.querySelectorAll("[data-rows]")) if (el instanceof HTMLElement) mountRows(el, store);
-  const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
-  for (const input of inputs) prepare(input, store);
+  /** @type {NodeListOf<HTMLInputElement | HTMLSelectElement>} */ const inputs = root.querySelectorAll("[data-setting]");
+  for (const input of inputs) {
+    const name = input.dataset.setting ?? "";
+    const field = fieldOf(store, name);
+    if (field.type === "number" && input instanceof HTMLInputElement) {
+      for (const bound of /** @type {const} */ (["min", "max", "step"])) input[bound] = String(field[bound]);
+    }
+    on(input, "change", () => store.set(name, isSwitch(input) ? input.checked : input.value));
+  }
   const update = () => {
     for (const input of inputs) {
       const value = store.get(input.dataset.setting ?? "");
@@ -28,13 +35,10 @@ export function bindSettings(/** @type {HTMLElement} */ root, /** @type {AnyStor
     for (const output of root.querySelectorAll("[data-value-of]")) {
       const name = output.getAttribute("data-value-of") ?? "";
       const [value, field] = [store.get(name), store.fields[name]];
-      const digits = field.type === "number" ? digitsOf(field.step ?? 1) : 0;
+      const digits = field.type === "number" ? digitsOf(field.step) : 0;
       setText(output, typeof value === "number" ? formatNumber(value, digits) : String(value));
     }
   };
-  for (const input of inputs) {
-    on(input, "change", () => store.set(input.dataset.setting ?? "", isSwitch(input) ? input.checked : input.value));
-  }
   on(store, "change", update);
   onLangChange(update);
   // While a slider is dragged only its number changes; the setting changes on release.
@@ -86,22 +90,10 @@ function fieldOf(store, name) {
   return field;
 }
 
-/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement} */
-const isInput = (element) => element instanceof HTMLInputElement || element instanceof HTMLSelectElement;
-
-function prepare(/** @type {HTMLInputElement | HTMLSelectElement} */ input, /** @type {AnyStore} */ store) {
-  const field = fieldOf(store, input.dataset.setting ?? "");
-  if (field.type === "number" && input instanceof HTMLInputElement) {
-    input.min = String(field.min);
-    input.max = String(field.max);
-    input.step = String(field.step ?? "any");
-  }
-}
-
 /** @param {Element} input @returns {input is HTMLInputElement} */
 const isSwitch = (input) => input instanceof HTMLInputElement && input.type === "checkbox";
 
-const digitsOf = (/** @type {number} */ step) => (Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0);
+const digitsOf = (/** @type {number} */ step) => Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
 
 // The settings drawer of a page.
 
@@ -137,7 +129,7 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
  * @param {string | null} options.current
  * @param {(value: string) => void} options.choose
  */
-export function radioPills({ label, style, pills, current, choose }) {
+function radioPills({ label, style, pills, current, choose }) {
   const at = Math.max(
     0,
     pills.findIndex(({ value }) => value === current),
@@ -185,7 +177,7 @@ export const iconPills = (icons, { text, ...look }) =>
   });
 
 /** Focuses the checked pill, the only one in the tab order. @param {HTMLElement} el */
-export function focusCurrent(el) {
+function focusCurrent(el) {
   const current = el.querySelector('[role=radio][tabindex="0"]');
   if (current instanceof HTMLElement) current.focus();
 }
@@ -200,13 +192,10 @@ export function focusCurrent(el) {
  * @property {() => void} [onEdit] instead of `advanced`: opens the editors elsewhere
  */
 
-/** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */ const lists = new Map();
-/** @type {Map<string, Promise<Http.PresetSounds>>} */ const sounds = new Map();
+/** By path. @type {Map<string, Promise<any>>} `any`: the presets, or the sounds of one */ const answers = new Map();
 
-function soundsOf(/** @type {string} */ mode, /** @type {Http.Preset} */ preset) {
-  const path = `/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`;
-  return kept(sounds, path, () => getJson(path));
-}
+/** @param {string} path @returns {Promise<any>} as above */
+const getOnce = (path) => kept(answers, path, () => getJson(path));
 
 /** @param {HTMLElement} el @param {PresetSelectorOptions} options */
 export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEditors, onEdit }) {
@@ -230,7 +219,8 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     loading += Number(needsSounds);
     draw();
     try {
-      const loaded = needsSounds ? await soundsOf(mode, preset) : null;
+      const path = `/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`;
+      /** @type {Http.PresetSounds | null} */ const loaded = needsSounds ? await getOnce(path) : null;
       if (own !== request) return;
       if (isChosen) remember(`${page}_preset`, preset.id);
       onApply(applyPreset(preset, loaded, isChosen));
@@ -250,7 +240,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   const load = async () => {
     try {
-      presets = (await kept(lists, "", () => getJson("/api/presets")))[mode] ?? [];
+      presets = (await getOnce("/api/presets"))[mode] ?? [];
     } catch (error) {
       problem = `${t("preset.failed")} ${problemWords(error)}`;
     }

@@ -9,17 +9,11 @@ import { remember, rememberedJson } from "./memory.js";
 /** @import { SmallStorage } from "./memory.js" */
 
 /**
- * @typedef {Object} NumberField
- * @property {"number"} type
- * @property {number} initial
- * @property {number} min
- * @property {number} max
- * @property {number} [step] 1 restricts it to integers
- *
+ * @typedef {{type: "number", initial: number, min: number, max: number, step: number}} NumberField a step of 1 restricts it to integers
  * @typedef {{type: "boolean", initial: boolean}} BooleanField
  * @typedef {{type: "choice", initial: string, choices: readonly string[]}} ChoiceField
  * @typedef {NumberField | BooleanField | ChoiceField} Field
- * @typedef {string | number | boolean} Value
+ * @typedef {Field["initial"]} Value
  */
 
 /** Returns the validated value, or null. @param {Field} field @param {unknown} value @returns {Value | null} */
@@ -64,9 +58,8 @@ export class SettingsStore extends EventTarget {
   set(name, value) {
     const accepted = accept(this.fields[name], value);
     if (accepted !== null) {
-      this.#chosen = { ...this.#chosen, [name]: accepted };
-      const { [name]: _, ...rest } = this.#preset;
-      this.#preset = rest;
+      this.#chosen[name] = accepted;
+      delete this.#preset[name];
       remember(this.storageKey, JSON.stringify(this.#chosen), this.storage);
     }
     this.#changed();

@@ -8,22 +8,21 @@ const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", p
 /** @param {Document} [page] */
 export function claimTab(page = document) {
   let title = page.title;
-  /** @type {TabState} */ let state = "idle";
-  /** @type {string | undefined} */ let prefix;
+  let sign = "";
   const link = iconLink(page);
   const ownIcon = link.getAttribute("href");
 
   function render() {
-    const shown = (prefix ?? SIGNS[state]) + title;
+    const shown = sign + title;
     if (page.title !== shown) page.title = shown;
   }
 
   return {
-    /** @param {TabState} nextState @param {string} [nextPrefix] instead of the state's prefix, such as "(2) " */
-    show(nextState, nextPrefix) {
-      if (state !== nextState || link.getAttribute("href") === null) link.href = `/static/shared/icons/favicon-${nextState}.svg`;
-      state = nextState;
-      prefix = nextPrefix;
+    /** @param {TabState} state @param {string} [prefix] instead of the state's prefix, such as "(2) " */
+    show(state, prefix = SIGNS[state]) {
+      const icon = `/static/shared/icons/favicon-${state}.svg`;
+      if (link.getAttribute("href") !== icon) link.setAttribute("href", icon);
+      sign = prefix;
       render();
     },
     /** @param {string} nextTitle the page's own, after a change of language */
@@ -32,8 +31,7 @@ export function claimTab(page = document) {
       render();
     },
     restore() {
-      state = "idle";
-      prefix = undefined;
+      sign = "";
       if (ownIcon !== null) link.setAttribute("href", ownIcon);
       render();
     },

@@ -3,12 +3,11 @@
 import { late } from "../shared/async.js";
 import { html, mountView, repeat, toastProblem } from "../shared/lit.js";
 import { neededPart } from "../shared/late-parts.js";
-import { CodedError } from "../shared/texts.js";
+import { codeOf } from "../shared/texts.js";
 import { fitsRequest, wireChars } from "./conversation.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { TrayProblem } from "./attachments.js" */
-/** @import { MediaError } from "./media-input.js" */
 /** @import { Reading } from "./media-view.js" */
 
 const loadInput = late(() => import("./media-input.js"));
@@ -57,13 +56,14 @@ export function mountAttachmentTray(el, options) {
     problems = problems.filter((one) => one !== problem);
     draw();
   };
-  /** @param {string} code @param {string} fileName @param {string | null} [kind] */
-  const addProblem = (code, fileName, kind = null) => void (problems = [...problems, { code, fileName, kind }]);
+  /** @param {string} code @param {TrayProblem["file"]} file */
+  const addProblem = (code, file) => void (problems = [...problems, { code, file }]);
   const addParts = (/** @type {readonly MediaPart[]} */ added) => {
     for (const part of added) {
       const used = options.sentChars() + wireChars(parts);
-      if (parts.length >= options.limits.itemsMax) addProblem("too_many", part.name);
-      else if (!fitsRequest(used, part.data.length, options.limits)) addProblem("request_big", part.name);
+      const file = { name: part.name, type: part.mimeType };
+      if (parts.length >= options.limits.itemsMax) addProblem("too_many", file);
+      else if (!fitsRequest(used, part.data.length, options.limits)) addProblem("request_big", file);
       else parts = [...parts, part];
     }
     changed();
@@ -88,9 +88,9 @@ export function mountAttachmentTray(el, options) {
       if (!reading.abort.signal.aborted) addParts([part]);
     } catch (error) {
       end(reading);
-      const { code = "unreadable", kind = null } = error instanceof CodedError ? /** @type {Partial<MediaError>} */ (error) : {};
+      const code = codeOf(error, "unreadable");
       if (code === "missing_part") toastProblem(error);
-      else if (!reading.abort.signal.aborted) addProblem(code, file.name, kind);
+      else if (!reading.abort.signal.aborted) addProblem(code, file);
       draw();
       options.onChange();
     }

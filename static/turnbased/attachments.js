@@ -8,12 +8,7 @@ import { minutes, partBytes } from "./conversation.js";
 /** @import { Figures } from "./conversation.js" */
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
 
-/**
- * @typedef {"audio" | "image" | "video"} MediaKind
- *
- * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
- * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
- */
+/** @typedef {"audio" | "image" | "video"} MediaKind */
 
 const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB; // largest audio file that is decoded; more than ten minutes of WAV
 const MOST_FRAMES = 64; // frames of one video, however long; source: docs/specification/model.md#4.7
@@ -35,7 +30,7 @@ export function kindOfFile({ name, type }) {
   return SUFFIXES.find(([, suffixes]) => suffixes.includes(suffix))?.[0] ?? null;
 }
 
-/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can be sent */
+/** Code of a text `chat.file_CODE`; null if it can be sent. @param {FileFacts} facts @param {MediaLimits} limits */
 export function mediaProblem(facts, limits) {
   const { kind, sizeBytes, durationS = 0, widthPx = 0, heightPx = 0 } = facts;
   if (sizeBytes === 0) return "empty";
@@ -75,13 +70,13 @@ export function partAbout(part, picturesPerS = 1) {
   return `${formatClock(part.durationS)} · ${tn("chat.pictures", videoPictures(part.durationS, picturesPerS))} · ${size}`;
 }
 
-/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
+/** @typedef {{code: string, file: {name: string, type: string}}} TrayProblem */
 
 /** States the limit and the next step. @param {TrayProblem} problem @param {MediaLimits} limits */
-export function fileProblemWords({ code, fileName, kind }, limits) {
-  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
+export function fileProblemWords({ code, file }, limits) {
+  const kind = kindOfFile(file) ?? "audio";
   return t(`chat.file_${code}`, {
-    name,
+    name: file.name || t(`chat.kind_${kind}`),
     minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
     video: formatBytes(limits.videoMaxBytes),
     image: formatBytes(limits.imageMaxBytes),

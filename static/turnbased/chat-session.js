@@ -41,11 +41,7 @@ import { turnOptions, voiceOfWav } from "./turn.js";
 
 /** @extends {Emitter<ChatSessionEvents>} */
 export class ChatSession extends Emitter {
-  #chat;
-  #store;
-  #settings;
-  #prepared;
-  #nowMs;
+  #options;
   #isPreparing = false;
   /** @type {Conversation} */ conversation = emptyConversation();
   /** @type {Head} */ head;
@@ -56,13 +52,9 @@ export class ChatSession extends Emitter {
   /** Audio of the answer so far. @type {Float32Array[]} */ #pieces = [];
   /** Before the last change, to undo it. @type {Conversation | null} */ #before = null;
 
-  constructor(/** @type {ChatSessionOptions} */ { chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {
+  constructor(/** @type {ChatSessionOptions} */ { chat, ...options }) {
     super();
-    this.#chat = chat;
-    this.#store = store;
-    this.#settings = settings;
-    this.#prepared = prepared;
-    this.#nowMs = nowMs;
+    this.#options = { prepared: async () => {}, nowMs: Date.now, chat, ...options };
     this.head = this.#newHead();
     chat.on("progress", (turn) => this.#onProgress(turn));
     chat.on("audio", (sound) => this.#onSound(sound));
@@ -86,7 +78,7 @@ export class ChatSession extends Emitter {
 
   /** Instructions from the next question on. @param {readonly ContentItem[]} items @param {ChatMessage["extra"]} extra display names */
   setSystem(items, extra) {
-    this.conversation = setSystem(this.conversation, items, this.#nowMs(), extra);
+    this.conversation = setSystem(this.conversation, items, this.#options.nowMs(), extra);
     this.emit("change", null);
     if (this.conversation.messages.length > 1) void this.save();
   }
@@ -95,7 +87,8 @@ export class ChatSession extends Emitter {
   ask(text, media) {
     const asked = this.#question(text, media);
     if (!asked) return false;
-    this.conversation = addMessage(this.conversation, { role: "user", createdAtMs: this.#nowMs(), ...asked }).conversation;
+    const createdAtMs = this.#options.nowMs();
+    this.conversation = addMessage(this.conversation, { role: "user", createdAtMs, ...asked }).conversation;
     this.#before = null;
     void this.#answer();
     return true;
@@ -114,7 +107,7 @@ export class ChatSession extends Emitter {
   /** @param {string} text @param {readonly MediaPart[]} media @returns {Pick<ChatMessage, "items" | "extra"> | null} null: ignored */
   #question(text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return null;
-    return { items: toItems(text, media, Number(this.#settings().picturesPerS)), extra: { media: toFacts(media) } };
+    return { items: toItems(text, media, Number(this.#options.settings().picturesPerS)), extra: { media: toFacts(media) } };
   }
 
   /** Generates the answer again, replacing everything after the question. @param {string} id of a question or its answer */
@@ -160,7 +153,7 @@ export class ChatSession extends Emitter {
 
   stop() {
     if (this.#isPreparing && this.answerId) this.#finish(this.answerId, null, "stopped", null);
-    else this.#chat.stop();
+    else this.#options.chat.stop();
   }
 
   /** Begins a new conversation. @param {boolean} [isDeleted] the one so far was deleted: its pending answer is not stored */
@@ -172,7 +165,7 @@ export class ChatSession extends Emitter {
   /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists, or cannot be read */
   async open(head) {
     this.#chosenId = head.id;
-    const body = await this.#store.read(head.id).catch(() => null);
+    const body = await this.#options.store.read(head.id).catch(() => null);
     if (!body) return false;
     if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
     return true;
@@ -199,12 +192,12 @@ export class ChatSession extends Emitter {
     this.head = {
       ...this.head,
       title: this.#hasOwnTitle ? this.head.title : titleOf(this.conversation),
-      updatedAtMs: this.#nowMs(),
+      updatedAtMs: this.#options.nowMs(),
       messageCount: messages.length,
       sizeBytes: sizeOf(this.conversation),
     };
     try {
-      await this.#store.write(this.head, body);
+      await this.#options.store.write(this.head, body);
     } catch (error) {
       console.info("The conversation could not be kept.", error);
       this.emit("problem", { code: "not_kept" });
@@ -213,8 +206,8 @@ export class ChatSession extends Emitter {
   }
 
   async #answer() {
-    const settings = this.#settings();
-    const added = addMessage(this.conversation, { role: "assistant", status: "pending", createdAtMs: this.#nowMs() });
+    const settings = this.#options.settings();
+    const added = addMessage(this.conversation, { role: "assistant", status: "pending", createdAtMs: this.#options.nowMs() });
     this.conversation = added.conversation;
     const answerId = added.id;
     this.answerId = answerId;
@@ -222,12 +215,12 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
     void this.save();
     this.#isPreparing = true;
-    await this.#prepared();
+    await this.#options.prepared();
     this.#isPreparing = false;
     if (this.answerId !== answerId) return;
     const messages = toWire(this.conversation); // answers without text are left out
     try {
-      const result = await this.#chat.send(messages, turnOptions(settings, messages));
+      const result = await this.#options.chat.send(messages, turnOptions(settings, messages));
       this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, settings.isStreaming);
     } catch (error) {
       const { partial, code = "internal", message = "" } = /** @type {Partial<TurnError>} */ (error);
@@ -266,7 +259,7 @@ export class ChatSession extends Emitter {
     if (this.answerId === null) return;
     const isNews = turn.text !== this.turn?.text;
     this.turn = turn;
-    if (isNews && this.#settings().isStreaming) {
+    if (isNews && this.#options.settings().isStreaming) {
       this.conversation = editMessage(this.conversation, this.answerId, { items: [textItem(turn.text)] });
     }
     this.emit("change", null);
@@ -276,7 +269,7 @@ export class ChatSession extends Emitter {
     if (this.answerId === null || sound.kind === "wav") return; // a whole file comes with the result
     const isFirst = this.#pieces.length === 0;
     this.#pieces.push(base64ToFloats(sound.audioBase64));
-    if (this.#settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
+    if (this.#options.settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
   }
 
   /** The transcript of a question's audio is shown, never sent. @param {string} text */
@@ -289,7 +282,10 @@ export class ChatSession extends Emitter {
   }
 
   #switchTo(/** @type {Head} */ head, /** @type {ChatBody} */ { conversation, hasOwnTitle }) {
-    this.#keepPartial();
+    if (this.answerId !== null) {
+      this.conversation = repaired(this.conversation); // a partial answer stays with its conversation
+      void this.save();
+    }
     this.#abandon();
     this.head = head;
     this.#chosenId = head.id;
@@ -300,22 +296,15 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  /** A partial answer stays with its conversation. */
-  #keepPartial() {
-    if (this.answerId === null) return;
-    this.conversation = repaired(this.conversation);
-    void this.save();
-  }
-
   /** Abandons the running turn. */
   #abandon() {
     this.answerId = null;
     this.turn = null;
-    this.#chat.reset();
+    this.#options.chat.reset();
   }
 
   #newHead() {
-    const nowMs = this.#nowMs();
+    const nowMs = this.#options.nowMs();
     const id = `c${nowMs.toString(36)}${Math.random().toString(36).slice(2, 6)}`;
     return { id, title: "", createdAtMs: nowMs, updatedAtMs: nowMs, sizeBytes: 0, messageCount: 0 };
   }

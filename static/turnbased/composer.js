@@ -38,9 +38,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
   file.accept = ACCEPT;
 
   const tray = mountAttachmentTray(byId("tray"), {
-    limits: options.limits,
-    sentChars: options.sentChars,
-    picturesPerS: options.picturesPerS,
+    ...options,
     onChange: () => {
       draw();
       keep();
@@ -66,9 +64,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
   const isEmpty = () => area.value.trim() === "" && tray.parts.length === 0;
   const keep = () => options.onDraft(area.value, tray.parts);
   const draw = mountView(send, () => {
-    const words = t(isBusy ? "chat.stop" : "chat.send");
-    send.setAttribute("aria-label", words);
-    send.title = words;
+    send.ariaLabel = send.title = t(isBusy ? "chat.stop" : "chat.send");
     send.classList.toggle("is-stop", isBusy);
     send.disabled = !isBusy && (isEmpty() || tray.isReading);
     setText(byId("limits"), limitWords(options.limits));
@@ -78,11 +74,14 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, MOST_LINES_PX)}px`;
   };
-  const write = (/** @type {string} */ text) => {
-    area.value = text;
+  const changed = () => {
     grow();
     draw();
     keep();
+  };
+  const write = (/** @type {string} */ text) => {
+    area.value = text;
+    changed();
   };
   /** @param {string} text @param {readonly MediaPart[]} [media] */
   const fill = (text, media = []) => {
@@ -97,11 +96,7 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
   const take = (/** @type {Iterable<File>} */ files) => void tray.addFiles([...files]);
 
   on(send, "click", () => (isBusy ? options.onStop() : submit()));
-  on(area, "input", () => {
-    grow();
-    draw();
-    keep();
-  });
+  on(area, "input", changed);
   on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
     if (!isSendKey(event)) return;
     event.preventDefault();
@@ -152,12 +147,10 @@ function listenForKeys(recorder) {
   });
 }
 
-function hasOwnSpace(/** @type {EventTarget | null} */ target) {
-  if (!(target instanceof Element)) return false;
-  return (
-    target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null
-  );
-}
+const SPACE_USERS = "input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]";
+
+const hasOwnSpace = (/** @type {EventTarget | null} */ target) =>
+  target instanceof Element && target.closest(SPACE_USERS) !== null;
 
 // Drop target for files on the whole page, with an overlay while they hover.
 
@@ -228,9 +221,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     const isOn = state !== "idle";
     el.hidden = !isOn;
     button.setAttribute("aria-pressed", String(isOn));
-    const words = t(isOn ? "chat.record_end" : "chat.record");
-    button.setAttribute("aria-label", words);
-    button.title = words;
+    button.ariaLabel = button.title = t(isOn ? "chat.record_end" : "chat.record");
   };
   const become = (/** @type {typeof state} */ next) => {
     state = next;
@@ -264,12 +255,11 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     else onRecorded(part);
   };
   const cancel = () => {
-    if (state === "idle") return false;
+    if (state === "idle") return;
     void recorder?.close();
     recorder = null;
     become("idle");
     button.focus();
-    return true;
   };
   const press = () => (state === "idle" ? void begin() : void end());
   const release = () => {

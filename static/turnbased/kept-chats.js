@@ -113,10 +113,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
       if (event.key !== "Enter" && event.key !== "Escape") return;
       event.preventDefault(); // else the same key activates the button that receives the focus
       finish(event.key === "Enter");
-      [...list.querySelectorAll("li")]
-        .find(({ dataset }) => dataset.id === head.id)
-        ?.querySelector("button")
-        ?.focus();
+      /** @type {HTMLElement | null} */ (list.querySelector(`[data-id="${head.id}"] button`))?.focus();
     };
     return html`<li class="history-row">
       <input
@@ -202,7 +199,16 @@ const NEARLY_FULL = 0.85; // of the model's context
 /** @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   const queue = mountQueueBanner(byId("queue"), { onCancel: () => session.stop() });
-  const drawMemory = mountMemoryNote(byId("memory"), { session, maxKvTokens, onNewChat });
+  const memory = byId("memory");
+  const drawMemory = mountView(memory, () => {
+    const used = lastFigure(session.conversation, "tokenStats")?.total_tokens ?? 0;
+    const share = Math.min(1, used / maxKvTokens);
+    memory.hidden = share < NEARLY_FULL;
+    const gaps = { used: formatNumber(used), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100) };
+    return html`${icon("warning")}
+      <p class="small">${t("chat.memory", gaps)}</p>
+      ${textButton(t("chat.new"), onNewChat)}`;
+  });
   const wait = byId("wait");
   const tab = claimTab();
   let waitS = 0;
@@ -231,18 +237,6 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
     unlock: queue.unlock,
   };
 }
-
-/** @param {HTMLElement} el @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
-const mountMemoryNote = (el, { session, maxKvTokens, onNewChat }) =>
-  mountView(el, () => {
-    const used = lastFigure(session.conversation, "tokenStats")?.total_tokens ?? 0;
-    const share = Math.min(1, used / maxKvTokens);
-    el.hidden = share < NEARLY_FULL;
-    const gaps = { used: formatNumber(used), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100) };
-    return html`${icon("warning")}
-      <p class="small">${t("chat.memory", gaps)}</p>
-      ${textButton(t("chat.new"), onNewChat)}`;
-  });
 
 // Upload progress of a large message.
 

@@ -10,31 +10,23 @@ import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./attachments.js";
 
 /** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { MediaKind, MediaProblem } from "./attachments.js" */
 
 /** `onProgress` gets a share from 0 to 1 @typedef {{limits: MediaLimits, onProgress?: (done: number) => void, signal?: AbortSignal}} ReadOptions */
-
-export class MediaError extends CodedError {
-  constructor(/** @type {MediaProblem} */ code, /** @type {MediaKind | null} */ kind) {
-    super(code);
-    this.kind = kind;
-  }
-}
 
 /**
  * @param {File} file
  * @param {ReadOptions} options
- * @throws {MediaError}
+ * @throws {CodedError}
  * @throws {DOMException} aborted
  * @returns {Promise<MediaPart>}
  */
 export async function readMedia(file, options) {
   const kind = kindOfFile(file);
-  if (kind === null) throw new MediaError("unknown_kind", null);
+  if (kind === null) throw new CodedError("unknown_kind");
   /** @param {Partial<FileFacts>} [facts] */
   const check = (facts) => {
     const problem = mediaProblem({ kind, sizeBytes: file.size, ...facts }, options.limits);
-    if (problem) throw new MediaError(problem, kind);
+    if (problem) throw new CodedError(problem);
   };
   check();
   if (kind === "audio") return readSound(file, check);
@@ -49,10 +41,8 @@ export async function readMedia(file, options) {
 
 /** @param {File} file @param {Check} check @returns {Promise<MediaPart>} */
 async function readSound(file, check) {
-  const samples = await decodeMono(file).catch(() => {
-    throw new MediaError("unreadable", "audio");
-  });
-  if (samples.length === 0) throw new MediaError("empty", "audio");
+  const samples = await decodeMono(file);
+  if (samples.length === 0) throw new CodedError("empty");
   const durationS = samples.length / LIMITS.INPUT_SAMPLE_RATE_HZ;
   check({ durationS });
   return { type: "audio", data: floatsToBase64(samples), mimeType: "", name: file.name, durationS };
@@ -62,13 +52,13 @@ async function readSound(file, check) {
 async function readImage(file, check, options) {
   const bitmap = await createImageBitmap(file).catch(() => null);
   const isSentAsIs = IMAGE_TYPES.includes(file.type);
-  if (bitmap === null && !isSentAsIs) throw new MediaError("unreadable", "image");
+  if (bitmap === null && !isSentAsIs) throw new CodedError("unreadable");
   const widthPx = bitmap?.width ?? 0;
   const heightPx = bitmap?.height ?? 0;
   check({ widthPx, heightPx });
   const kept = isSentAsIs || bitmap === null ? file : await redraw(bitmap);
   bitmap?.close();
-  if (kept.size > options.limits.imageMaxBytes) throw new MediaError("image_big", "image");
+  if (kept.size > options.limits.imageMaxBytes) throw new CodedError("image_big");
   const data = await readBase64(kept, options);
   return { type: "image", data, mimeType: kept.type, name: file.name, widthPx, heightPx };
 }
@@ -86,7 +76,7 @@ function readBase64(file, { onProgress, signal }) {
     signal?.addEventListener("abort", () => reader.abort());
     reader.onprogress = ({ loaded, total }) => onProgress?.(total > 0 ? loaded / total : 0);
     reader.onabort = () => reject(new DOMException("The reading was ended.", "AbortError"));
-    reader.onerror = () => reject(new MediaError("unreadable", null));
+    reader.onerror = () => reject(new CodedError("unreadable"));
     // The browser encodes faster than a script: "data:TYPE;base64,TEXT".
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
     reader.readAsDataURL(file);
@@ -99,8 +89,6 @@ const LOOK_LIMIT_MS = 8_000; // some files never load; they are sent without a p
 const POSTER_SIDE_PX = 320;
 const POSTER_QUALITY = 0.75;
 const POSTER_AT_S = 0.1; // the very first frame is often black
-
-const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
 /** Zeros and "" where unknown. @param {Blob} file */
 async function lookAtVideo(file) {
@@ -116,7 +104,7 @@ async function lookAtVideo(file) {
     await videoEvent(video, "seeked", LOOK_LIMIT_MS);
     return { durationS, widthPx: video.videoWidth, heightPx: video.videoHeight, poster: draw(video) };
   } catch {
-    return NOTHING; // a format that only the server may know
+    return { durationS: 0, widthPx: 0, heightPx: 0, poster: "" }; // a format that only the server may know
   } finally {
     video.removeAttribute("src");
     video.load();

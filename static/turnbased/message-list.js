@@ -9,7 +9,6 @@ import { getLang, t } from "../shared/texts.js";
 import { neededPart } from "../shared/late-parts.js";
 import { mediaOf, messageTextOf } from "./conversation.js";
 
-/** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage, MediaPart, MessageActions } from "../../types/chat.js" */
 
@@ -35,8 +34,12 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   list.className = "messages";
   el.append(list);
   const views = neededPart(loadViews, () => draw());
+  const loadRenderer = async () => {
+    const { loadMarkdown } = await loadViews();
+    return loadMarkdown().catch(() => void onPlain());
+  };
+  const renderer = neededPart(loadRenderer, () => draw());
   /** Created once per content. @type {WeakMap<object, MediaPart[]>} */ const media = new WeakMap();
-  /** @type {RenderMarkdown | null} */ let markdown = null;
   /** Id of the question being edited. @type {{id: string, view: () => unknown} | null} */ let editor = null;
 
   const mediaPartsOf = (/** @type {ChatMessage} */ message) => {
@@ -56,8 +59,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       isBusy: () => session.isBusy,
       onCancel() {
         close();
-        const button = rowOf(message.id)?.querySelector("[data-action=edit]");
-        if (button instanceof HTMLElement) button.focus();
+        /** @type {HTMLElement | null} */ (list.querySelector(`[data-id="${message.id}"] [data-action=edit]`))?.focus();
       },
       onSend(words, parts) {
         close();
@@ -66,17 +68,16 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     });
     editor = { id: message.id, view };
     draw();
-    const area = rowOf(message.id)?.querySelector("textarea");
+    const area = list.querySelector("textarea");
     area?.focus();
     area?.setSelectionRange(area.value.length, area.value.length);
   };
-  /** @param {string} id */
-  const rowOf = (id) => [...list.children].find((row) => row instanceof HTMLElement && row.dataset.id === id);
   /** @param {Awaited<ReturnType<typeof loadViews>>} views @param {ChatMessage} message @param {boolean} isLast */
   const row = ({ messageView, shelf }, message, isLast) => {
     const phase = message.id === session.answerId ? (session.turn?.phase ?? null) : null;
     const { isBusy } = session;
     const isUnanswered = isLast && session.isUnanswered;
+    const markdown = renderer(message.role === "assistant") ?? null;
     const state = { message, phase, isBusy, isUnanswered };
     const tools = { shelf, media: mediaPartsOf(message), markdown, actions, edit: () => void edit(message) };
     const view = () => messageView(state, tools, editor?.id === message.id ? editor.view() : null);
@@ -88,7 +89,6 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
     list.setAttribute("aria-label", t("chat.messages"));
     const known = views(messages.length > 0);
     if (!known) return nothing;
-    if (messages.some(({ role }) => role === "assistant")) void needMarkdown(known);
     known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), message.extra.voice]));
     return repeat(
       messages,
@@ -96,14 +96,6 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       (message, index) => row(known, message, index === messages.length - 1),
     );
   });
-  let isMarkdownAsked = false;
-  async function needMarkdown(/** @type {Awaited<ReturnType<typeof loadViews>>} */ { loadMarkdown }) {
-    if (isMarkdownAsked) return;
-    isMarkdownAsked = true;
-    markdown = await loadMarkdown().catch(() => null);
-    if (markdown) draw();
-    else onPlain();
-  }
 
   const end = followEnd(el, list, toEnd);
   session.on("opened", () => {

@@ -9,7 +9,7 @@ import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/async.js";
 import { remembered } from "../shared/memory.js";
 import { mountPresetSelector } from "../shared/settings-form.js";
-import { contentToWire, firstVoice, itemsOf, namesOf, voiceLengthS } from "../shared/prompt.js";
+import { contentToWire, itemsOf, namesOf, voiceLengthS, voicesOf } from "../shared/prompt.js";
 
 /** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
 /** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
@@ -101,9 +101,8 @@ export function mountInstructions({ session, limits, onPreset }) {
     },
     /** The voice of the instructions, if it is unambiguous: exactly one sample of at most 20 s. @returns {Voice | null} */
     get voice() {
-      const samples = editor.items.filter((item) => item.type === "audio" && item.voice);
-      const voice = samples.length === 1 ? firstVoice(editor.items) : null;
-      return voice && voiceLengthS(voice) <= LONGEST_VOICE_S ? voice : null;
+      const [voice, ...others] = voicesOf(editor.items);
+      return voice && others.length === 0 && voiceLengthS(voice) <= LONGEST_VOICE_S ? voice : null;
     },
     ready: selector.ready,
   };

@@ -22,9 +22,6 @@ const ROLES = ["system", "user", "assistant"];
 const MEDIA_TYPES = ["audio", "image", "video"];
 const JSON_START = 0x7b; // {
 
-/** A file that cannot be imported: `not_a_chat`, `newer_version`. */
-export class TransferError extends CodedError {}
-
 export async function toJson(/** @type {Conversation} */ conversation, /** @type {string} */ title, /** @type {Date} */ now) {
   const messages = await Promise.all(conversation.messages.map(messageToJson));
   return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
@@ -76,16 +73,13 @@ function partsOf(message) {
  * @param {number} nowMs
  * @param {() => Promise<Pick<Msgpack, "decode">>} loadMsgpack called for MessagePack only
  * @returns {Promise<{conversation: Conversation, title: string}>}
- * @throws {TransferError}
+ * @throws {CodedError} `not_a_chat`, `newer_version`
  */
 export async function fromFile(bytes, nowMs, loadMsgpack) {
-  const isJson = bytes[0] === JSON_START;
-  const decode = isJson
-    ? (/** @type {Uint8Array} */ text) => JSON.parse(new TextDecoder().decode(text))
-    : (await loadMsgpack()).decode;
-  const file = asRecord(attempt(() => decode(bytes)));
-  if (!Array.isArray(file.messages) || file.messages.length > LIMITS.MESSAGES_MAX) throw new TransferError("not_a_chat");
-  if (file.format === FORMAT && Number(file.version) > VERSION) throw new TransferError("newer_version");
+  const msgpack = bytes[0] === JSON_START ? null : await loadMsgpack();
+  const file = asRecord(attempt(() => (msgpack ? msgpack.decode(bytes) : JSON.parse(new TextDecoder().decode(bytes)))));
+  if (!Array.isArray(file.messages) || file.messages.length > LIMITS.MESSAGES_MAX) throw new CodedError("not_a_chat");
+  if (file.format === FORMAT && Number(file.version) > VERSION) throw new CodedError("newer_version");
   let conversation = emptyConversation();
   for (const message of file.messages) {
     ({ conversation } = addMessage(conversation, readMessage(asRecord(message), nowMs)));
@@ -97,17 +91,17 @@ function attempt(/** @type {() => unknown} */ parse) {
   try {
     return parse();
   } catch {
-    throw new TransferError("not_a_chat");
+    throw new CodedError("not_a_chat");
   }
 }
 
 /** @param {Record<string, unknown>} message @param {number} nowMs @returns {Omit<ChatMessage, "id">} */
 function readMessage(message, nowMs) {
   const role = ROLES.find((known) => known === message.role);
-  if (!role) throw new TransferError("not_a_chat");
+  if (!role) throw new CodedError("not_a_chat");
   const facts = Array.isArray(message.media) ? message.media.map(asRecord) : [];
   const list = typeof message.content === "string" ? [{ type: "text", text: message.content }] : message.content;
-  if (!Array.isArray(list)) throw new TransferError("not_a_chat");
+  if (!Array.isArray(list)) throw new CodedError("not_a_chat");
   const isAnswer = role === "assistant";
   const read = list.map((item) => readItem(asRecord(item), facts));
   const media = read.flatMap((one) => (one.part ? [one.part] : []));
@@ -133,7 +127,7 @@ function readMessage(message, nowMs) {
 function readItem(item, facts) {
   if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };
   const type = MEDIA_TYPES.find((known) => known === item.type);
-  if (!type) throw new TransferError("not_a_chat");
+  if (!type) throw new CodedError("not_a_chat");
   const known = facts.shift() ?? {};
   /** @type {MediaPart} */ const part = {
     ...numbersOf(known),
@@ -152,7 +146,7 @@ function dataOf(type, data) {
     attempt(() => base64ToBytes(data));
     return data;
   }
-  if (!(data instanceof Uint8Array)) throw new TransferError("not_a_chat");
+  if (!(data instanceof Uint8Array)) throw new CodedError("not_a_chat");
   if (type !== "audio") return bytesToBase64(data);
   try {
     return floatsToBase64(readWav(data, LIMITS.INPUT_SAMPLE_RATE_HZ));

@@ -2,6 +2,7 @@
 
 import { choiceField, flagField, numberField } from "../shared/settings-store.js";
 import { wavFormat } from "../shared/pcm.js";
+import { LIMITS } from "../shared/protocol.js";
 import { numberOr0 } from "../shared/server-messages.js";
 
 /** @import { Generate, Message, Prefill, TokenStats } from "../../types/protocol.js" */
@@ -54,9 +55,6 @@ export function chatSettings(/** @type {SettingsStore<typeof FIELDS>} */ store, 
 
 /** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
 
-const SLICES = 1;
-const SLICES_HD = 2;
-
 /**
  * A video interleaves frames and audio, so high-resolution pictures are not possible.
  * @param {ChatSettings} settings
@@ -68,7 +66,7 @@ export function turnOptions(settings, messages) {
   const sampling = Object.entries(SAMPLING).map(([name, field]) => [name, settings[field]]);
   return {
     prefill: {
-      max_slice_nums: isHd && !isOmni ? SLICES_HD : SLICES,
+      max_slice_nums: isHd && !isOmni ? 2 : 1,
       omni_mode: isOmni,
       use_tts_template: hasVoice,
       enable_thinking: isThinking,
@@ -106,8 +104,6 @@ export function chatRequest(/** @type {readonly Message[]} */ messages, /** @typ
  * @typedef {Omit<TurnProgress, "queue" | "sentAtMs" | "assignedAtMs" | "prefilledAtMs" | "phase">} TurnResult
  */
 
-const OUTPUT_RATE_HZ = 24_000;
-
 /** Times count from the user's request. */
 export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */ nowMs) => ({
   phase: /** @type {TurnPhase} */ ("sending"),
@@ -131,7 +127,7 @@ export const beginTurn = (/** @type {string} */ requestId, /** @type {number} */
   chunkCount: 0,
   recordingSessionId: /** @type {string | null} */ (null),
   wavBase64: "", // the answer's audio, over HTTP only
-  sampleRateHz: OUTPUT_RATE_HZ,
+  sampleRateHz: /** @type {number} */ (LIMITS.OUTPUT_SAMPLE_RATE_HZ),
   sentAtMs: nowMs,
   assignedAtMs: /** @type {number | null} */ (null),
   prefilledAtMs: /** @type {number | null} */ (null),

@@ -9,7 +9,6 @@ import {
   contentToWire,
   emptyItem,
   firstPreset,
-  firstVoice,
   flatten,
   hasSounds,
   moveItem,
@@ -17,6 +16,7 @@ import {
   voiceLimits,
   voiceProblem,
   voiceToWire,
+  voicesOf,
   wordsIn,
 } from "../../static/shared/prompt.js";
 import { floatsToBase64 } from "../../static/shared/pcm.js";
@@ -81,8 +81,7 @@ test("the wire gets texts, voices and pictures, and nothing empty", () => {
     { type: "audio", data: voiceToWire(voice) },
     { type: "image", data: "AAAA" },
   ]);
-  assert.equal(firstVoice(items), voice);
-  assert.equal(firstVoice([emptyItem("audio")]), null);
+  assert.deepEqual(voicesOf(items), [voice]);
 });
 
 test("a preset's sounds go to its audio items in their order", () => {

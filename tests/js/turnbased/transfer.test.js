@@ -4,8 +4,9 @@ import { test } from "node:test";
 import * as msgpack from "@msgpack/msgpack";
 
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
+import { CodedError } from "../../../static/shared/texts.js";
 import { addMessage, emptyConversation, mediaOf, toFacts, toItems, toWire } from "../../../static/turnbased/conversation.js";
-import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
+import { fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
 /** @import { MediaPart } from "../../../types/chat.js" */
 
@@ -116,7 +117,7 @@ test("other files are refused with a reason", async () => {
     '{"format":"minicpmo-live-chat","version":99,"messages":[]}': "newer_version",
   };
   for (const [text, code] of Object.entries(cases)) {
-    const isRight = (/** @type {unknown} */ error) => error instanceof TransferError && error.code === code;
+    const isRight = (/** @type {unknown} */ error) => error instanceof CodedError && error.code === code;
     await assert.rejects(fromFile(new TextEncoder().encode(text), 0, library), isRight, text);
   }
 });

@@ -82,6 +82,7 @@ class Gateway:
     sockets: Budget
     bytes_held: Budget
     bytes_uploaded: Budget
+    uploads: client_limits.UploadCounts
     access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
@@ -100,7 +101,6 @@ class Gateway:
     clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
-    uploads: client_limits.UploadCounts = field(default_factory=client_limits.UploadCounts)
 
     @property
     def pool(self) -> WorkerPool:
@@ -208,6 +208,7 @@ def build_gateway(
         sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET),
         bytes_held=Budget(limits.bytes_held, limits.bytes_held_per_client),
         bytes_uploaded=client_limits.upload_budget(*uploads),
+        uploads=client_limits.UploadCounts(limits.recording_uploads_per_client),
         access=access,
         apps=AppRegistry(store),
         voices=voices,

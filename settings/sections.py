@@ -303,6 +303,8 @@ class LimitSettings(Section):
     """Largest upload of a voice, bytes."""
     recording_upload_bytes: int = Field(RECORDING_UPLOAD_BYTES, gt=0)
     """Largest upload of a browser recording, bytes."""
+    recording_uploads_per_client: int = Field(20 * RECORDING_UPLOAD_BYTES, gt=0)
+    """Browser recordings uploaded per client address and day, bytes in all."""
     comment_chars: int = Field(2_000, ge=0)
     """Longest comment on a recording, characters."""
     diagnostic_bytes: int = Field(DIAGNOSTIC_MESSAGE_BYTES, ge=0)

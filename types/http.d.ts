@@ -243,6 +243,7 @@ declare namespace Http {
     frame_max_side_px: number; // Longest side of a camera frame, px.
     reference_upload_bytes: number; // Largest upload of a voice, bytes.
     recording_upload_bytes: number; // Largest upload of a browser recording, bytes.
+    recording_uploads_per_client: number; // Browser recordings uploaded per client address and day, bytes in all.
     comment_chars: number; // Longest comment on a recording, characters.
     diagnostic_bytes: number; // Longest client_diagnostic message, bytes.
     diagnostics_per_s: number; // client_diagnostic messages accepted per second and session.

@@ -208,7 +208,8 @@ async def upload(request: Request, recording: ExistingId, gateway: GatewayHere) 
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
     wanted_bytes = int(length) if length.isdecimal() else most
-    with gateway.uploads.counted(recording):
+    client = gateway.access.limited_client(request)
+    with gateway.uploads.counted(recording, client, wanted_bytes):
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
             raise errors.RecordingStoppedError(NO_ROOM)
         async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:

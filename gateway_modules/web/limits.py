@@ -314,7 +314,8 @@ UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together ma
 UPLOADS_EACH: Final = 4  # the same, of one client
 UPLOADS_BUSY: Final = "Too many files are being uploaded at the moment; try again later."
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
-UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted
+UPLOADED_TO_MAX: Final = 10_000  # recordings, and clients, whose uploads are counted
+DAY_S: Final = 86_400.0
 
 
 def upload_budget(*largest_bytes: int) -> Budget:
@@ -324,22 +325,27 @@ def upload_budget(*largest_bytes: int) -> Budget:
 
 
 class UploadCounts:
-    """Limits uploads to a recording: one at a time, `UPLOADS_MAX` successful ones in all.
+    """Limits uploads: one at a time to a recording and `UPLOADS_MAX` in all; bytes of a client.
 
-    Overflow: beyond `UPLOADED_TO_MAX` recordings the least recently uploaded count is dropped.
+    Without the latter, one client could fill the storage, so that others' recordings are deleted.
+    Overflow: beyond `UPLOADED_TO_MAX` recordings or clients the least recent count is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, client_bytes: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`client_bytes` is the most of a client within a day."""
+        self._client_bytes, self._now_s = client_bytes, now_s
         self._counts: dict[str, int] = {}  # by recording, latest last
+        self._days: dict[str, tuple[float, int]] = {}  # begin and bytes by client, latest last
         self._running: set[str] = set()
 
     @contextmanager
-    def counted(self, recording_id: str) -> Iterator[None]:
-        """Count an upload if the block succeeds."""
+    def counted(self, recording_id: str, client: str, size_bytes: int) -> Iterator[None]:
+        """Count an upload if the block succeeds, and its size in any case."""
         if recording_id in self._running:
             raise SessionInUseError("Another file is being uploaded to this recording.")
         if self._counts.get(recording_id, 0) >= UPLOADS_MAX:
             raise RateLimitedError(f"A recording takes at most {UPLOADS_MAX} uploads.")
+        self._count_bytes(client, size_bytes)
         self._running.add(recording_id)
         try:
             yield
@@ -348,3 +354,16 @@ class UploadCounts:
                 del self._counts[next(iter(self._counts))]
         finally:
             self._running.remove(recording_id)
+
+    def _count_bytes(self, client: str, size_bytes: int) -> None:
+        if not client:
+            return
+        began_s, counted_bytes = self._days.get(client, (self._now_s(), 0))
+        if self._now_s() - began_s >= DAY_S:
+            began_s, counted_bytes = self._now_s(), 0
+        if counted_bytes + size_bytes > self._client_bytes:
+            raise RateLimitedError(f"A client uploads at most {self._client_bytes} bytes a day.")
+        self._days.pop(client, None)
+        self._days[client] = began_s, counted_bytes + size_bytes
+        if len(self._days) > UPLOADED_TO_MAX:
+            del self._days[next(iter(self._days))]

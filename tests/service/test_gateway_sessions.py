@@ -340,7 +340,7 @@ async def test_a_recording_takes_one_upload_at_a_time_and_ten_in_all(stage: Stag
     record(stage, "other")
     url = f"/api/sessions/{SID}/upload-recording"
     file = {"file": ("x", WEBM, "video/webm")}
-    with stage.gateway.uploads.counted(SID):
+    with stage.gateway.uploads.counted(SID, "", 0):
         answer = await stage.http.post(url, files=file)
         assert (answer.status_code, answer.json()["code"]) == (409, "session_in_use")
     statuses = [(await stage.http.post(url, files=file)).status_code for _ in range(10)]

@@ -7,9 +7,9 @@ import { on } from "./async.js";
 /** The browser's own page. What adds a listener returns a function that removes it. */
 export function pageVisibility() {
   return {
-    isHidden: () => document.hidden,
+    isHidden: () => document.visibilityState === "hidden",
     onChange(/** @type {(isHidden: boolean) => void} */ listener) {
-      return on(document, "visibilitychange", () => listener(document.hidden));
+      return on(document, "visibilitychange", () => listener(document.visibilityState === "hidden"));
     },
     /** The page is being left. @param {() => void} listener */
     onPageHide: (listener) => on(window, "pagehide", listener),

@@ -39,6 +39,7 @@ class ErrorCode(StrEnum):
     ONE_VOICE = "one_voice"
     VOICE_CUT = "voice_cut"
     RECORDING_STOPPED = "recording_stopped"
+    DISK_FULL = "disk_full"
     ENDED_BY_ADMIN = "ended_by_admin"
     APP_DISABLED = "app_disabled"
     ORIGIN_REFUSED = "origin_refused"
@@ -243,8 +244,12 @@ class ModelError(OmniError):
     """The model could not be loaded."""
 
 
-class RecordingStoppedError(OmniError, code=ErrorCode.RECORDING_STOPPED, http=507):
+class RecordingStoppedError(OmniError, code=ErrorCode.RECORDING_STOPPED):
     """The recording was stopped; the conversation continues."""
+
+
+class DiskFullError(OmniError, code=ErrorCode.DISK_FULL, http=507):
+    """Nothing was stored: the disk is nearly full."""
 
 
 class EndedByAdminError(OmniError, code=ErrorCode.ENDED_BY_ADMIN, close=CloseCode.POLICY, http=409):

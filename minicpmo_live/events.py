@@ -16,7 +16,7 @@ from minicpmo_live.sound import HasSound
 
 Role = Literal["system", "user", "assistant"]  # Author of a message.
 TTSMode = Literal["default", "audio_assistant", "omni", "audio_roleplay", "voice_cloning"]  # Use of the voice sample in the system prompt.
-ErrorCode = Literal["queue_full", "queue_cancelled", "no_worker", "shutting_down", "worker_unreachable", "worker_lost", "not_prepared", "already_prepared", "out_of_order", "bad_json", "bad_audio", "bad_frame", "bad_config", "too_big", "unknown_type", "session_in_use", "session_expired", "invalid_session_id", "timeout", "late_chunk", "context_nearly_full", "context_full", "generation_failed", "not_available", "one_voice", "voice_cut", "recording_stopped", "ended_by_admin", "app_disabled", "origin_refused", "unauthorized", "forbidden", "rate_limited", "not_found", "still_writing", "internal"]  # The `code` of an `error` or `warning` message.
+ErrorCode = Literal["queue_full", "queue_cancelled", "no_worker", "shutting_down", "worker_unreachable", "worker_lost", "not_prepared", "already_prepared", "out_of_order", "bad_json", "bad_audio", "bad_frame", "bad_config", "too_big", "unknown_type", "session_in_use", "session_expired", "invalid_session_id", "timeout", "late_chunk", "context_nearly_full", "context_full", "generation_failed", "not_available", "one_voice", "voice_cut", "recording_stopped", "disk_full", "ended_by_admin", "app_disabled", "origin_refused", "unauthorized", "forbidden", "rate_limited", "not_found", "still_writing", "internal"]  # The `code` of an `error` or `warning` message.
 
 
 class AudioContent(TypedDict, total=False):

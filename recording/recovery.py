@@ -58,7 +58,7 @@ from recording.records import (
 logger: Final = logging.getLogger(__name__)
 
 KILLED_TEXT: Final = "The program writing it ended before the session did."
-# Ours: nobody writes any more to a temporary file that is older.
+# Ours: an older temporary file is no longer being written.
 ABANDONED_AGE: Final = timedelta(days=1)
 END_FIELDS: Final = frozenset({"end_reason", "ended_at", "duration_s", "problem", "files_left_out"})
 

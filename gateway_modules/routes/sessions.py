@@ -37,7 +37,6 @@ ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'sel
 
 UPLOAD_FIELD: Final = "browser_recording"  # added to `meta.json`
 HEAD_BYTES: Final = 12
-NO_ROOM: Final = "Nothing was stored: the disk is nearly full."
 NO_FILE: Final = "Send the file as multipart/form-data, named `file`."
 FIELDS_MAX: Final = 16  # of a form, besides the file
 
@@ -70,7 +69,7 @@ async def on_disk_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
         raise error
     gateway_of(request).refusals.warn("disk full", reason=str(error))
-    return error_answer(errors.RecordingStoppedError(NO_ROOM), request.url.path)
+    return error_answer(errors.DiskFullError(), request.url.path)
 
 
 class Comment(WireModel):
@@ -211,7 +210,7 @@ async def upload(request: Request, recording: ExistingId, gateway: GatewayHere) 
     client = gateway.access.limited_client(request)
     with gateway.uploads.counted(recording, client, wanted_bytes):
         if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # it is buffered there
-            raise errors.RecordingStoppedError(NO_ROOM)
+            raise errors.DiskFullError()
         async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
             file = form.get("file")
             if not isinstance(file, UploadFile):

@@ -72,6 +72,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   ONE_VOICE: "one_voice",
   VOICE_CUT: "voice_cut",
   RECORDING_STOPPED: "recording_stopped",
+  DISK_FULL: "disk_full",
   ENDED_BY_ADMIN: "ended_by_admin",
   APP_DISABLED: "app_disabled",
   ORIGIN_REFUSED: "origin_refused",

@@ -259,7 +259,7 @@ async def test_an_upload_that_fills_the_disk_leaves_nothing(
     monkeypatch.setattr(shutil, "copyfileobj", fill)
     url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
     answer = await stage.http.post(url, files=file)
-    assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
+    assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
     assert not list(folder.glob("frontend_replay*")) and not list(folder.glob(".frontend_replay*"))
 
 
@@ -274,7 +274,7 @@ async def test_an_upload_that_fills_the_temporary_folder_is_refused(
     monkeypatch.setattr(UploadFile, "write", fill)
     url, file = f"/api/sessions/{SID}/upload-recording", {"file": ("x", WEBM, "video/webm")}
     answer = await stage.http.post(url, files=file)
-    assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped")
+    assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
 
 
 @on_stage()
@@ -296,7 +296,7 @@ async def test_whatever_fills_the_disk_is_refused_alike(
             ("PUT", "/api/config/eta", {"eta_chat_s": 7}),
         ):
             answer = await stage.http.request(method, url, json=body)
-            assert (answer.status_code, answer.json()["code"]) == (507, "recording_stopped"), url
+            assert (answer.status_code, answer.json()["code"]) == (507, "disk_full"), url
     told = [line["event"] for line in log]
     assert "disk full" in told and "request failed" not in told
 

@@ -239,6 +239,7 @@ UNTOLD = frozenset(
         ErrorCode.FORBIDDEN,
         ErrorCode.STILL_WRITING,
         ErrorCode.NOT_AVAILABLE,
+        ErrorCode.DISK_FULL,
     }
 )
 """Codes without a message on a socket: HTTP errors, or refused handshakes."""

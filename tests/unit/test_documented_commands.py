@@ -60,11 +60,15 @@ def test_the_trace_id_is_what_the_command_prints() -> None:
 
 
 def test_what_would_be_deleted_is_listed(tmp_path: Path) -> None:
-    (tmp_path / "data" / "sessions").mkdir(parents=True)
+    recording = tmp_path / "data" / "sessions" / "adx_20200101_1"
+    recording.mkdir(parents=True)
+    os.utime(recording, (0, 0))
     command = blocks("operate.md")[4].text.replace(
         "python session", f"{sys.executable} {ROOT}/session"
     )
-    subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
+    env = {**os.environ, "OMNI_SERVICE_DATA_DIR": str(tmp_path / "data")}
+    listed = subprocess.check_output(["bash", "-euc", command], env=env, text=True)
+    assert recording.name in listed and recording.is_dir()
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

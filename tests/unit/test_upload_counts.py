@@ -25,9 +25,11 @@ def test_a_client_uploads_so_many_bytes_a_day() -> None:
         pass
 
 
-def test_an_unlimited_client_has_no_share() -> None:
+def test_only_a_limited_client_has_a_share() -> None:
     counts = UploadCounts(100)
     with counts.counted("a", "", 1_000):
+        pass
+    with pytest.raises(RateLimitedError), counts.counted("b", "client", 1_000):
         pass
 
 

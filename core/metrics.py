@@ -158,6 +158,7 @@ class WorkerMetrics:
         self.tokens = counter("generated_tokens", "Tokens drawn.", MODE)
         texts = {
             "capacity": "Sessions it can serve in time now, as measured.",
+            "window_tokens": "A conversation's limit while the card is short of time; 0 if none.",
             "engine_seconds": "Time the model's thread has worked since the start.",
             "recordings_unsealed": "Complete recordings that the object store lacks.",
             "recordings_unsealed_bytes": "Their size.",

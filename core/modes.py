@@ -199,6 +199,10 @@ class Backend(Protocol):
 
     def open_chat(self, threads: Threads) -> ChatMode: ...
 
+    def limit_windows(self, tokens: int | None) -> None:
+        """Limit each conversation's cached tokens, None for no limit; from any thread."""
+        return
+
     def tidy(self) -> None:
         """Release unused memory; on the engine's thread."""
         return

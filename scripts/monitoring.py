@@ -87,6 +87,9 @@ PANELS: Final = (
         (("{{worker}}", f"rate(omni_worker_engine_seconds[5m]){NAMED}"),),
     ),
     Panel("Capacity", "none", (("{{worker}}", f"omni_worker_capacity{NAMED}"),)),
+    Panel(
+        "Window of conversations", "none", (("{{worker}}", f"omni_worker_window_tokens{NAMED}"),)
+    ),
     Panel("Errors told to clients", "ops", (("{{code}}", _rate("omni_gateway_errors", "code")),)),
     Panel("HTTP answers", "ops", (("{{status}}", _rate("omni_gateway_requests", "status")),)),
 )

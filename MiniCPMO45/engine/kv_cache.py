@@ -79,22 +79,27 @@ class KvStore:
         forbid, since they contain addresses. At most `slots` caches hold tokens at a time.
         """
         self.shape = shape
-        self.device = device
         theta = shape.rope_parameters["rope_theta"]
         self.rope = Rope.build(shape.head_dim, theta, device=device)
         self.handles: WeakSet[KvHandle] = WeakSet()  # neither closed nor garbage-collected
         self.page_tokens = page_tokens
         self.can_grow = can_grow
-        kind = torch.int8 if has_codes else dtype
-        self.pool = self._allocate(pages, kind, shape.head_dim)
-        self.scales = self._allocate(pages, torch.float32) if has_codes else None
+        # Of a conversation, while the card is short of time; set by another thread.
+        self.most_tokens: int | None = None
         everywhere = torch.arange(shape.max_position_embeddings, device=device)
         most_pages = -(-len(everywhere) // page_tokens)
         self.page_table = torch.zeros(slots, most_pages, dtype=torch.int32, device=device)
+        kind = torch.int8 if has_codes else dtype
+        self.pool = self._allocate(pages, kind, shape.head_dim)
+        self.scales = self._allocate(pages, torch.float32) if has_codes else None
         cos, sin = self.rope.tables(everywhere, dtype)
         self.tables = cos.float(), sin.float()  # [positions, d] each
         self._free_pages = list(range(pages))  # a heap: a lone conversation's pages are in order
         self.free_slots = list(reversed(range(slots)))
+
+    @property
+    def device(self) -> torch.device:
+        return self.page_table.device
 
     @property
     def free_pages(self) -> int:

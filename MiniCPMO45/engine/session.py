@@ -65,7 +65,8 @@ class WindowState:
 # Conversations share a pool of pages and occupy what they have written. While less than
 # `SHRINK_BELOW` of it is free, those longer than an equal share drop their oldest units or rounds;
 # below 0.15 new clients wait (`core/serving/runtime.py`); below `LAST_FREE` windows shrink as far
-# as necessary, so that running conversations continue.
+# as necessary, so that running conversations continue. A card that is short of time shrinks them
+# as well (`core/serving/capacity.py`).
 SHRINK_BELOW = 0.3  # ours: free share of the pool
 SHARED = 0.8  # ours: share of the pool that is divided equally
 LEAST_TOKENS = 2_048  # ours: shorter windows are not shrunk before `LAST_FREE`
@@ -101,12 +102,16 @@ def narrowed(settings: WindowSettings, allowed: int | None) -> WindowSettings:
 
 
 def window_now(kv: KvHandle, settings: WindowSettings) -> WindowSettings:
-    store = kv.store
-    if store.can_grow:
-        return settings
-    total, free = (pages * store.page_tokens for pages in (store.pool.shape[1], store.free_pages))
-    holders = sum(handle.capacity > 0 for handle in store.handles)
-    return narrowed(settings, tokens_allowed(free, total, holders))
+    """Return settings of the window that memory and time allow."""
+    store, allowed = kv.store, None
+    if not store.can_grow:
+        pages = store.pool.shape[1], store.free_pages
+        total, free = (count * store.page_tokens for count in pages)
+        holders = sum(handle.capacity > 0 for handle in store.handles)
+        allowed = tokens_allowed(free, total, holders)
+    if store.most_tokens is not None:
+        allowed = min(allowed or store.most_tokens, store.most_tokens)
+    return narrowed(settings, allowed)
 
 
 def units_to_drop(window: WindowState, settings: WindowSettings) -> int:

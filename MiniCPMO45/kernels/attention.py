@@ -90,7 +90,7 @@ class RowMap:
         return Span(slice(first, first + count), length, together if is_run else used.long(), mask)
 
 
-SMALLEST_TILE = 16  # lines and width of a head in a tensor core operation
+SMALLEST_TILE = 16  # lines and width of a head, or of half a head of codes, for tensor cores
 MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of two
 
 
@@ -130,7 +130,7 @@ def attend_by_kernels(
     overlap = dependent_launch(qkv)
     shape = {"H": heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **overlap}
     shape["IS_CODED"] = kv_scales is not None
-    wide = max(triton.next_power_of_2(d), SMALLEST_TILE)
+    wide = max(triton.next_power_of_2(d), SMALLEST_TILE * (2 if shape["IS_CODED"] else 1))
     lines = max(triton.next_power_of_2(rows.rows_per_tile * (heads // kv_heads)), SMALLEST_TILE)
     page_bytes = 2 * PAGE_TOKENS * wide * kv_layer.element_size()
     query_bytes = lines * wide * qkv.element_size()
@@ -161,6 +161,9 @@ def attend_by_kernels(
 
 MULTIPROCESSORS = 132
 MOST_SPLITS = 32
+WAVES = 4  # of programs: several run on a multiprocessor, and sequences differ in length
+# Splits beyond which a prefill that fills the card is not split further; of values, of codes.
+DEEP_SPLITS = (4, 8)
 # Most rows of each plan: with grouped queries, and without.
 DECODES = {
     True: (
@@ -178,18 +181,30 @@ DECODES = {
     ),
 }
 MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
+CODED_DECODES = (
+    *DECODES[True][:2],
+    (4, AttentionPlan(16, warps=4, stages=3)),
+    (8, AttentionPlan(8, warps=4, stages=3)),
+    (16, AttentionPlan(4, warps=4, stages=3)),
+)
+MANY_CODED_DECODES = AttentionPlan(2, warps=2, stages=3)
 
 
 def attention_plan(
-    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
+    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool, is_coded: bool
 ) -> AttentionPlan:
-    """Choose the plan; a prefill has one program per multiprocessor, with most tiles full."""
+    """Choose the plan; a prefill has a program per multiprocessor or more, with most tiles full."""
     if rows_per_tile == 1:
-        return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
+        plans, last = (
+            (CODED_DECODES, MANY_CODED_DECODES) if is_coded else (DECODES[is_grouped], MANY_DECODES)
+        )
+        return next((plan for most, plan in plans if rows <= most), last)
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
         splits *= 2
-    return AttentionPlan(splits, warps=4, stages=3)
+    while splits < DEEP_SPLITS[is_coded] and splits * programs < WAVES * MULTIPROCESSORS:
+        splits *= 2
+    return AttentionPlan(splits, warps=4, stages=2 if is_coded else 3)
 
 
 def rotated_heads(
@@ -237,7 +252,11 @@ def attend(
     kv_heads, d = kv_layer.shape[2], kv_layer.shape[4]
     if runs_kernels(qkv):
         plan = attention_plan(
-            qkv.shape[0], rows.rows_per_tile, kv_heads, is_grouped=qkv.shape[1] > 3 * kv_heads * d
+            qkv.shape[0],
+            rows.rows_per_tile,
+            kv_heads,
+            is_grouped=qkv.shape[1] > 3 * kv_heads * d,
+            is_coded=kv_scales is not None,
         )
         return attend_by_kernels(qkv, norms, eps, tables, rows, kv_layer, kv_scales, plan)
     # pages of one head are contiguous and can be read as a view

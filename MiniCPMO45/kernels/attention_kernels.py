@@ -5,7 +5,7 @@ Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
 
 from __future__ import annotations
 
-from MiniCPMO45.kernels.cached_rows import encode, row_scale
+from MiniCPMO45.kernels.cached_rows import decoded_pairs, encode, row_scale
 from MiniCPMO45.kernels.device import LINE, await_rows, let_next_start, prefetch_line, tl, triton
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -29,37 +29,77 @@ def attend_pages(
     `mixed` [M * H, D] if there is one split. Otherwise the unnormalised answer goes to `parts` [M *
     H, SPLITS, D], and each line's maximum and sum to `part_stats` [M * H, SPLITS, 2].
     """
-    PLANE: tl.constexpr = KVH * PAGE * D  # from a key to its value; a page has two
     key = tl.arange(0, PAGE)
-    d = tl.arange(0, WIDE)
-    inside = key[:, None] * D + d[None, :]
     top = tl.full((LINES,), LOWEST, tl.float32)
     sums = tl.zeros((LINES,), tl.float32)
-    answer = tl.zeros((LINES, WIDE), tl.float32)
+    # Codes are loaded in pairs, since tensor cores cannot transpose single bytes: the even columns
+    # of a row are the low bytes of its pairs, the odd ones the high bytes.
+    ITEMS: tl.constexpr = D // 2 if IS_CODED else D  # of a row
+    WIDTH: tl.constexpr = WIDE // 2 if IS_CODED else WIDE
+    PLANE: tl.constexpr = KVH * PAGE * ITEMS  # from a key to its value; a page has two
+    rows, odd_query = kv_head_pages, query
+    if IS_CODED:
+        rows = kv_head_pages.to(tl.pointer_type(tl.int16))
+        query, odd_query = tl.split(tl.reshape(query, (LINES, WIDTH, 2)))
+    answer = tl.zeros((LINES, WIDTH), tl.float32)
+    odd_answer = answer
+    item = tl.arange(0, WIDTH)
+    inside = key[:, None] * ITEMS + item[None, :]
     for index in tl.range(first_page, last_page):
         page = tl.load(table + index).to(tl.int64)
-        held = kv_head_pages + page * (2 * PLANE) + inside
+        held = rows + page * (2 * PLANE) + inside
         is_key = index * PAGE + key < keys_held
-        is_held = is_key[:, None] & (d < D)[None, :]
-        # The dtype of the query represents codes exactly.
-        keys = tl.load(held, mask=is_held, other=0).to(query.dtype)
-        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+        is_held = is_key[:, None] & (item < ITEMS)[None, :]
+        scores = _score(query, odd_query, tl.load(held, mask=is_held, other=0), IS_CODED)
         if IS_CODED:
             row_scales = kv_head_scales + page * (2 * KVH * PAGE) + key
             scores *= tl.load(row_scales, mask=is_key, other=0.0)[None, :]
         sees = (index * PAGE + key)[None, :] < seen[:, None]
-        scores = tl.where(sees, scores, LOWEST)
+        scores = tl.where(sees, scores * (scale * LOG2_E), LOWEST)
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.where(sees, tl.exp2(scores - higher[:, None]), 0.0)
         shrink = tl.exp2(top - higher)
         sums = sums * shrink + tl.sum(weights, 1)
-        values = tl.load(held + PLANE, mask=is_held, other=0).to(query.dtype)
+        values = tl.load(held + PLANE, mask=is_held, other=0)
         if IS_CODED:
             weights *= tl.load(row_scales + KVH * PAGE, mask=is_key, other=0.0)[None, :]
-        answer = tl.dot(
-            weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
+        answer, odd_answer = _mix(
+            weights.to(query.dtype), values, answer, odd_answer, shrink[:, None], IS_CODED
         )
         top = higher
+    if IS_CODED:
+        answer = tl.reshape(tl.join(answer, odd_answer), (LINES, WIDE))
+    _store_answer(
+        answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS
+    )  # fmt: skip
+
+
+@triton.jit
+def _score(query, odd_query, keys, IS_CODED: tl.constexpr):
+    if IS_CODED:
+        keys, odd_keys = decoded_pairs(keys, query.dtype)
+        scores = tl.dot(odd_query, tl.trans(odd_keys), input_precision="ieee")
+        scores = tl.dot(query, tl.trans(keys), scores, input_precision="ieee")
+    else:
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee")
+    return scores
+
+
+@triton.jit
+def _mix(weights, values, answer, odd_answer, shrink, IS_CODED: tl.constexpr):
+    if IS_CODED:
+        values, odd_values = decoded_pairs(values, weights.dtype)
+        odd_answer = tl.dot(weights, odd_values, odd_answer * shrink, input_precision="ieee")
+    answer = tl.dot(weights, values, answer * shrink, input_precision="ieee")
+    return answer, odd_answer
+
+
+@triton.jit
+def _store_answer(
+    answer, top, sums, line, is_line, split, mixed, parts, part_stats,
+    D: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    d = tl.arange(0, WIDE)
     is_value = is_line[:, None] & (d[None, :] < D)
     if SPLITS == 1:
         final = answer / sums[:, None]

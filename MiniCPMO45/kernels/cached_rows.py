@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import HAS_ASSEMBLY, runs_kernels, tl, triton
 from MiniCPMO45.kernels.products import rotate
 
 MOST = 127.0  # of a code
@@ -40,6 +40,40 @@ def row_scale(top):
 @triton.jit
 def encode(values, inverse):
     return tl.floor(values * inverse + 0.5).to(tl.int8)
+
+
+@triton.jit
+def decoded_pairs(pairs, kind: tl.constexpr):
+    """Return the codes in the low and in the high bytes of int16 `pairs` as a float dtype.
+
+    bfloat16 has seven explicit bits: 0x4300 with the low seven bits of a code is 128 plus these,
+    and 0xC300 with its sign bit is -128 for a positive code and -256 for a negative one. Their sum
+    is the code, for two codes in one instruction, where conversion takes one for each.
+    """
+    if kind == tl.bfloat16 and HAS_ASSEMBLY:
+        low, high = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 lower, upper, sign, one;
+                mov.b32 one, 0x3F803F80;
+                lop3.b32 lower, $2, 0x007F007F, 0x43004300, 0xEA;
+                lop3.b32 sign, $2, 0x00800080, 0xC300C300, 0xEA;
+                fma.rn.bf16x2 $0, lower, one, sign;
+                shr.b32 upper, $2, 8;
+                lop3.b32 lower, upper, 0x007F007F, 0x43004300, 0xEA;
+                lop3.b32 sign, upper, 0x00800080, 0xC300C300, 0xEA;
+                fma.rn.bf16x2 $1, lower, one, sign;
+            }
+            """,
+            "=r,=r,r",
+            [pairs],
+            dtype=(tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        low, high = ((pairs << 8) >> 8).to(kind), (pairs >> 8).to(kind)
+    return low, high
 
 
 def move_tokens(

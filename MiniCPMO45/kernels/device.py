@@ -53,6 +53,8 @@ def runs_kernels(x: Tensor) -> bool:
     return x.is_cuda and HAS_TRITON and not is_plain
 
 
+# The interpreter has no assembly.
+HAS_ASSEMBLY = tl.constexpr(HAS_TRITON and os.environ.get("TRITON_INTERPRET", "0") != "1")
 HOPPER = 9  # major compute capability from which dependent launch exists
 LINE = tl.constexpr(64)  # bfloat16 values in a line of the L2 cache
 

@@ -64,6 +64,7 @@ class CascadeBackend:
         """
         self._base = base
         self.media, self.check, self.memory_mb = base.media, base.check, base.memory_mb
+        self.limit_windows = base.limit_windows
         self._load_parts = load_parts
         self._waits, self._shares_transcriber = waits, shares_transcriber
         self._parts: Parts | None = None

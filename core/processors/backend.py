@@ -241,6 +241,9 @@ class RealBackend:
         self.media.make_ready()
         logger.info("loaded the model to %s", self._device)
 
+    def limit_windows(self, tokens: int | None) -> None:
+        self.context.model.executor.llm_store.most_tokens = tokens
+
     def open_streaming(self, threads: Threads) -> StreamingView:
         return StreamingView(replace(self.context, threads=threads))
 

@@ -24,6 +24,10 @@ SETTLE_S: Final = 3.0  # ours: a session's first seconds, in which it costs more
 TURNS_S: Final = 10.0  # ours: within this time a session has both listened and spoken
 GROWTH: Final = 3  # ours: per so many sessions older than that, one more may begin
 FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
+TIGHT: Final = 0.35  # ours: that share beyond which windows shrink
+TIGHT_S: Final = 3.0  # ours: of which the units count for that
+WINDOW_MIN: Final = 4_096  # ours: tokens; shorter windows are not shrunk for time
+WINDOW_STEP: Final = 16  # ours: a window changes by one part of so many a second
 UNITS_MIN: Final = 20  # ours: with fewer measured units, one slow unit would decide
 LEAST_S: Final = 1e-3  # ours: least cost of a unit, against division by zero
 MEMORY_S: Final = 30.0  # ours: older units do not count
@@ -33,12 +37,17 @@ UNITS_KEPT: Final = 4_096
 AGED: Final = 1.35
 
 
+LimitWindows = Callable[[int | None], None]
+"""Limits the tokens of each conversation; None: no limit."""
+
+
 @dataclass(frozen=True)
 class UnitTime:
     at_s: float
     share: float  # engine time as a share of the unit's length
     active: int  # sessions that had units at that time
     has_picture: bool  # which makes it far more expensive
+    tokens: int = 0  # in the conversation's cache
 
 
 class Capacity:
@@ -58,12 +67,21 @@ class Capacity:
         self._costs: UnitCosts | None = None  # measured at the start
         self._proven = 0  # sessions that were served in time, or the bound found under overload
         self._proven_s = -PROOF_S
+        self._limit_windows: LimitWindows = lambda tokens: None
+        self.window: int | None = None  # most tokens of a conversation; None without a limit
+        self._considered_s = 0.0  # when that was last considered
 
-    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
+    def note(self, session_id: str, share: float, *, has_picture: bool, tokens: int = 0) -> None:
         now_s = self._now_s()
         self._last_s[session_id] = now_s
         self._last_s = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._units.append(UnitTime(now_s, share, len(self._last_s), has_picture))
+        self._units.append(UnitTime(now_s, share, len(self._last_s), has_picture, tokens))
+        if self._costs is not None and now_s >= self._considered_s + 1.0:
+            self._considered_s = now_s
+            window = self._next_window([u for u in self._units if u.at_s > now_s - TIGHT_S])
+            if window != self.window:
+                self.window = window
+                self._limit_windows(window)
 
     def end(self, session_id: str) -> None:
         """Remove a session, so that it does not count as active beside its successor."""
@@ -75,14 +93,34 @@ class Capacity:
             self._units.popleft()
         return self._units
 
-    def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
+    def expect(
+        self,
+        unit_s_by_sessions: Mapping[int, float],
+        limit_windows: LimitWindows = lambda tokens: None,
+    ) -> None:
         """Set the measurement made before the first session; see `UnitCosts.of`."""
         self._costs = UnitCosts.of(unit_s_by_sessions)
+        self._limit_windows = limit_windows
 
     @property
     def is_calibrated(self) -> bool:
         """Whether the costs of units were measured at the start."""
         return self._costs is not None
+
+    def _next_window(self, units: Sequence[UnitTime]) -> int | None:
+        """Return the most tokens a conversation may hold, from the latest units.
+
+        Long conversations cost more, so a number of sessions that was served in time may be too
+        many some minutes later. Then the longest lose their oldest units before units are late.
+        """
+        longest = max(unit.tokens for unit in units)
+        slow = sum(unit.share > TIGHT for unit in units)
+        if len(units) >= UNITS_MIN and slow > SLOW_SHARE * len(units):
+            window = min(self.window or longest, longest)
+            return max(WINDOW_MIN, window - window // WINDOW_STEP)
+        if self.window is None or self.window > 2 * longest:
+            return None
+        return self.window + self.window // WINDOW_STEP
 
     def sessions(self, ages_s: Sequence[float]) -> int:
         """Return the capacity now, at least 1, given the ages of the running sessions."""
@@ -244,4 +282,5 @@ class MetricsObserver:
         metrics.tokens.labels(mode).inc(result.n_tokens)
         metrics.kv.labels(mode).set(result.kv_cache_length)
         share, has_picture = result.cost_all_ms / UNIT_MS, result.vision_slices > 0
-        self.capacity.note(self.session_id, share, has_picture=has_picture)
+        tokens = result.kv_cache_length
+        self.capacity.note(self.session_id, share, has_picture=has_picture, tokens=tokens)

@@ -177,7 +177,8 @@ class WorkerRuntime:
             name = "" if isinstance(error, OmniError) else f"{type(error).__name__}: "
             self.progress.error = f"{name}{error}"
         else:
-            self.slots.measured.expect(self.backend.unit_s_by_sessions)
+            backend = self.backend
+            self.slots.measured.expect(backend.unit_s_by_sessions, backend.limit_windows)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 

@@ -81,6 +81,7 @@ class SessionServer:
         metrics = builder.metrics
         metrics.loaded.set_function(lambda: runtime.progress.is_loaded)
         metrics.watch("capacity", lambda: runtime.slots.capacity)
+        metrics.watch("window_tokens", lambda: runtime.slots.measured.window or 0)
         metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
         self._builder = builder
         self._settings = builder.settings

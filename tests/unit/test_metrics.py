@@ -44,7 +44,8 @@ GATEWAY_METRICS = (
 WORKER_METRICS = (
     "info model_loaded sessions session_seconds received_bytes problems unit_stage_seconds "
     "late_units kv_tokens first_chunk_seconds turn_seconds generated_tokens capacity "
-    "engine_seconds recordings_unsealed recordings_unsealed_bytes recordings_unsealed_age_seconds"
+    "window_tokens engine_seconds recordings_unsealed recordings_unsealed_bytes "
+    "recordings_unsealed_age_seconds"
 )
 
 

@@ -64,6 +64,30 @@ def test_a_window_under_pressure(
     assert (now.mode, *basic, now.text_high_tokens, now.text_low_tokens) == expected
 
 
+@pytest.mark.parametrize(
+    ("grows", "most", "expected"),
+    [(True, None, 8_000), (True, 4_096, 4_096), (False, None, 8_000), (False, 5_000, 5_000)],
+)
+def test_a_card_that_is_short_of_time_shrinks_windows(
+    grows: bool, most: int | None, expected: int
+) -> None:
+    device = torch.device("cpu")
+    store = KvStore(SHAPE, device=device, dtype=torch.float32, pages=10, can_grow=grows)
+    store.most_tokens = most
+    settings = WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=8_000)
+    assert window_now(store.open(), settings).basic_high_tokens == expected
+
+
+def test_the_scarcer_of_memory_and_time_decides() -> None:
+    device = torch.device("cpu")
+    store = KvStore(SHAPE, device=device, dtype=torch.float32, pages=100)
+    kv = store.open()
+    kv.reserve(80 * store.page_tokens)  # an equal share is 5,120 tokens
+    for most, expected in ((6_000, 5_120), (4_096, 4_096)):
+        store.most_tokens = most
+        assert window_now(kv, WindowSettings()).basic_high_tokens == expected
+
+
 def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> None:
     """Conversations begin one after another while there is capacity, and grow for ever."""
     pages = 800

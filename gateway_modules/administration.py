@@ -25,7 +25,7 @@ from core.files import LOGS_FOLDER
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.queue.scheduling import EtaConfig
+from gateway_modules.queue.estimates import EtaConfig
 from settings.sections import ServiceSettings
 
 TURN_BASED: Final = "turnbased"

@@ -30,7 +30,7 @@ from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.pages import Languages, Pages, PresetLibrary, find_pages
 from gateway_modules.queue.desk_client import DeskClient, Pool
 from gateway_modules.queue.desk_link import DeskHttp, SessionCommand
-from gateway_modules.queue.scheduling import EtaTracker
+from gateway_modules.queue.estimates import EtaTracker
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, opened_tickets
 from gateway_modules.relay.link import PATIENCE_S, QueueingLimits

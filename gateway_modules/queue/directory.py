@@ -17,8 +17,7 @@ import structlog
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
-from gateway_modules.queue.scheduling import OUT_OF_SERVICE
-from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
+from gateway_modules.queue.worker_connection import OUT_OF_SERVICE, UNANSWERED, WorkerConnection
 from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace, worker_place
 

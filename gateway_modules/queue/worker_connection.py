@@ -10,14 +10,14 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final, Self
 
 from core.errors import OmniError
 from core.schemas.queue import RequestType, SocketKind
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue import scheduling
+from gateway_modules.queue.estimates import OVERRUN_FLOOR_S, remaining_s
 from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace
 
@@ -28,6 +28,22 @@ LOADING_ETA_S = 15.0  # assumed time to load a model
 UNANSWERED = "It did not answer."
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
+NEVER_S: Final = float("-inf")
+
+STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = {
+    RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+    RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+    RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+}
+"""Status of a worker that serves a request of each type."""
+
+OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
+DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
+LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
+"""Requests that occupy a slot for a whole session, not for one reply."""
 
 
 def utc_now() -> datetime:
@@ -116,11 +132,80 @@ class Ticket:
         """Record that a duplex session was paused or resumed; other statuses are ignored."""
         if self.on_status is not None:
             self.on_status(status)
-        if self.status in scheduling.DUPLEX_STATUSES and status in scheduling.DUPLEX_STATUSES:
+        if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
             self.status = status
 
 
 OnWait = Callable[[Ticket], Awaitable[None]]
+
+
+@dataclass
+class ServiceState:
+    """State of a worker, from its health answers; one requested in an earlier `epoch` is stale."""
+
+    status: WorkerStatus = WorkerStatus.OFFLINE  # `IDLE` in service
+    foreign_status: WorkerStatus = WorkerStatus.IDLE  # for sessions of other gateways
+    foreign_sessions: int = 0  # their number; each makes one slot unusable
+    announced_slots: int = 1
+    capacity: int = 1  # how many of those it can serve in time
+    missed_polls: int = 0  # consecutive ones
+    epoch: int = 0  # counts assignments, releases and failures
+    started_at: datetime | None = None
+    last_heartbeat: datetime | None = None
+    latest: WorkerHealth | None = None
+    last_error: tuple[str, datetime] | None = None  # and its time; survives the worker's restart
+    is_restarting: bool = False
+
+    def record(self, sample: WorkerHealth, now: datetime) -> bool:
+        """Record a health answer; return whether the worker's process was replaced."""
+        self.missed_polls, self.last_heartbeat = 0, now
+        before, self.latest = self.latest, sample
+        if sample.error:
+            self.record_error(sample.error, now)
+        if "uptime_s" in sample.model_fields_set:
+            self.started_at = now - timedelta(seconds=sample.uptime_s)
+        is_another = before is not None and before.boot_id != sample.boot_id
+        if is_another:
+            self.is_restarting = False
+        return is_another
+
+    def record_error(self, text: str, now: datetime) -> bool:
+        is_new = self.last_error is None or self.last_error[0] != text
+        if is_new:
+            self.last_error = text, now
+        return is_new
+
+    def update(self, sample: WorkerHealth, ours: int) -> None:
+        """Apply a current answer; `ours` is the number of this gateway's sessions."""
+        if sample.worker_status in OUT_OF_SERVICE:
+            self.status, self.foreign_sessions = sample.worker_status, 0
+            return
+        self.status = WorkerStatus.IDLE
+        self.announced_slots = self.capacity = sample.slots
+        if sample.capacity is not None:
+            self.capacity = min(sample.slots, sample.capacity)
+        self.foreign_status = sample.worker_status
+        if sample.active_sessions is not None:
+            self.foreign_sessions = max(0, sample.active_sessions - ours)
+        else:  # number unknown: assume all slots
+            is_busy = sample.worker_status.is_busy and not ours
+            self.foreign_sessions = sample.slots if is_busy else 0
+
+
+def slot_rank(
+    history_hash: str, cached_hash: str | None, last_used_s: float, running: int
+) -> tuple[int, float, int]:
+    """Return the sort key of a free slot for a request; the lowest is assigned, then the first.
+
+    In this order: (1) slots whose cache holds its history, the most recent first, (2) those
+    without a cache, (3) the least recently used cache. Ties go to the worker with the fewest
+    sessions, `running`. `history_hash` is "" if the request cannot use a cache.
+
+    Source: docs/specification/service.md#3.4.
+    """
+    if history_hash and cached_hash == history_hash:
+        return 0, -last_used_s, 0
+    return (1, 0.0, running) if cached_hash is None else (2, last_used_s, running)
 
 
 @dataclass(eq=False, repr=False)
@@ -139,7 +224,7 @@ class WorkerConnection:
     tasks: list[Ticket] = field(default_factory=list)  # oldest first
     # Of unoccupied slots: each history and when its cache was used last, longest ago first.
     caches: dict[str, datetime] = field(default_factory=dict)
-    service: scheduling.ServiceState = field(default_factory=scheduling.ServiceState)
+    service: ServiceState = field(default_factory=ServiceState)
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to have it polled at once
 
     @property
@@ -149,7 +234,7 @@ class WorkerConnection:
 
     @property
     def status(self) -> WorkerStatus:
-        if self.service.status in scheduling.OUT_OF_SERVICE:
+        if self.service.status in OUT_OF_SERVICE:
             return self.service.status
         task = self.oldest_task
         if task is not None:
@@ -165,13 +250,13 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        return self.service.status not in scheduling.OUT_OF_SERVICE and not self.is_silent
+        return self.service.status not in OUT_OF_SERVICE and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
         """Missed the latest polls without being offline yet: it may only be busy."""
         service = self.service
-        return service.missed_polls > 0 and service.status not in scheduling.OUT_OF_SERVICE
+        return service.missed_polls > 0 and service.status not in OUT_OF_SERVICE
 
     @property
     def oldest_task(self) -> Ticket | None:
@@ -205,7 +290,7 @@ class WorkerConnection:
 
     def serve(self, ticket: Ticket) -> None:
         ticket.started_at = self._clock()
-        ticket.status = scheduling.STATUS_OF_REQUEST[ticket.request_type]
+        ticket.status = STATUS_OF_REQUEST[ticket.request_type]
         self.tasks.append(ticket)
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # an assigned worker is in service
@@ -234,8 +319,8 @@ class WorkerConnection:
             return []
         now = self._clock()
         ours = [(eta_s[each.request_type], now - each.started_at) for each in self.tasks]
-        left_s = [scheduling.remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
-        return left_s + [scheduling.OVERRUN_FLOOR_S] * self.service.foreign_sessions
+        left_s = [remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
+        return left_s + [OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
     def remember(self, history_hash: str) -> None:
         """Note that an unoccupied slot's cache holds a history; "" for none."""

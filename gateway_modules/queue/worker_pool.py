@@ -24,11 +24,18 @@ from pydantic import SecretStr
 from core import errors
 from core.files import ensure_token
 from core.schemas.queue import RequestType
-from gateway_modules.queue import scheduling
+from gateway_modules.queue import estimates
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.scheduling import NEVER_S, EtaTracker, Forecast, slot_rank
+from gateway_modules.queue.estimates import EtaTracker, Forecast
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import (
+    LONG_REQUESTS,
+    NEVER_S,
+    Ticket,
+    WorkerConnection,
+    slot_rank,
+    utc_now,
+)
 from gateway_modules.web.limits import happens
 from gateway_modules.web.security import is_same_secret
 
@@ -273,7 +280,7 @@ class WorkerPool(TicketSource):
         if ticket.has_started:
             elapsed_s = (self._clock() - ticket.started_at).total_seconds()
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
-        is_unsure = is_lost or ticket.request_type in scheduling.LONG_REQUESTS
+        is_unsure = is_lost or ticket.request_type in LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
         worker.release(ticket, must_confirm=must_confirm)
         if must_confirm:
@@ -378,10 +385,10 @@ class WorkerPool(TicketSource):
         self.refresh_estimates()
         return self._queue.get(ticket_id)
 
-    def get_queue_status(self) -> scheduling.QueueStatus:
+    def get_queue_status(self) -> estimates.QueueStatus:
         self.refresh_estimates()
         now, workers = self._clock(), self.workers.values()
-        return scheduling.QueueStatus(
+        return estimates.QueueStatus(
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
@@ -390,10 +397,10 @@ class WorkerPool(TicketSource):
 
     def _running(
         self, worker: WorkerConnection, task: Ticket, now: datetime
-    ) -> scheduling.RunningTaskInfo:
+    ) -> estimates.RunningTaskInfo:
         elapsed_s = max(0.0, (now - task.started_at).total_seconds())
         left_s = self.eta_tracker.get_eta(task.request_type) - elapsed_s
-        return scheduling.RunningTaskInfo(
+        return estimates.RunningTaskInfo(
             worker_id=worker.worker_id,
             request_type=task.request_type,
             session_id=task.session_id,
@@ -402,7 +409,7 @@ class WorkerPool(TicketSource):
             estimated_remaining_s=round(max(0.0, left_s), 1),
         )
 
-    def update_eta_config(self, eta_config: scheduling.EtaConfig) -> scheduling.EtaStatus:
+    def update_eta_config(self, eta_config: estimates.EtaConfig) -> estimates.EtaStatus:
         self.eta_tracker.update_config(eta_config)
         self.refresh_estimates(is_forced=True)
         return self.eta_tracker.get_status()
@@ -417,7 +424,7 @@ class WorkerPool(TicketSource):
         return bool(self._queue) or any(worker.tasks for worker in self.workers.values())
 
 
-def _item(ticket: Ticket, now: datetime) -> scheduling.QueueItem:
-    known = dict(scheduling.TicketInfo.model_validate(ticket))
+def _item(ticket: Ticket, now: datetime) -> estimates.QueueItem:
+    known = dict(estimates.TicketInfo.model_validate(ticket))
     waited_s = max(0.0, (now - ticket.enqueued_at).total_seconds())
-    return scheduling.QueueItem(**known, wait_elapsed_s=round(waited_s, 1))
+    return estimates.QueueItem(**known, wait_elapsed_s=round(waited_s, 1))

@@ -18,9 +18,9 @@ from core.schemas.common import WireModel
 from core.schemas.queue import QueueingPhase, RequestType
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.administration import save_eta
-from gateway_modules.queue import scheduling
+from gateway_modules.queue import estimates
 from gateway_modules.queue.directory import loaded_model
-from gateway_modules.queue.worker_connection import LONG_AGO, WorkerConnection
+from gateway_modules.queue.worker_connection import DUPLEX_STATUSES, LONG_AGO, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
@@ -45,7 +45,7 @@ class TicketLookup(WireModel):
     """Answer to `GET /api/queue/{ticket_id}`."""
 
     found: bool = Field(description="The ticket waits.")
-    ticket: scheduling.TicketInfo | None = Field(None, description="The ticket.")
+    ticket: estimates.TicketInfo | None = Field(None, description="The ticket.")
     message: str | None = Field(None, description="Why it was not found.")
 
 
@@ -136,7 +136,7 @@ class ServiceStatus(WireModel):
     offline_workers: int = Field(ge=0, description="Unreachable workers.")
     queue_length: int = Field(ge=0, description="Number of waiting requests.")
     max_queue_size: int = Field(ge=0, description="Maximum number of waiting requests.")
-    running_tasks: list[scheduling.RunningTaskInfo] = Field(description="Requests being served.")
+    running_tasks: list[estimates.RunningTaskInfo] = Field(description="Requests being served.")
     is_intake_paused: bool = Field(False, description="New requests are refused.")
     model: ModelFacts | None = Field(None, description="The loaded model; null until there is one.")
     loading: LoadState | None = Field(None, description="Progress of the first worker loading.")
@@ -256,7 +256,7 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
 
 
 @pool_router.get("/api/queue")
-async def queue(gateway: GatewayHere, view: ViewHere) -> scheduling.QueueStatus:
+async def queue(gateway: GatewayHere, view: ViewHere) -> estimates.QueueStatus:
     """List waiting requests, next first, and running ones; ids are masked as in `/sessions`."""
     return view.of(gateway.pool.get_queue_status())
 
@@ -267,7 +267,7 @@ async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> Ticket
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
         return TicketLookup(found=False, message="This ticket is not in the queue.")
-    return view.of(TicketLookup(found=True, ticket=scheduling.TicketInfo.model_validate(found)))
+    return view.of(TicketLookup(found=True, ticket=estimates.TicketInfo.model_validate(found)))
 
 
 @pool_router.delete(
@@ -279,13 +279,13 @@ async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
 
 
 @router.get("/api/config/eta")
-async def eta(gateway: GatewayHere) -> scheduling.EtaStatus:
+async def eta(gateway: GatewayHere) -> estimates.EtaStatus:
     """Show expected and measured durations."""
     return gateway.pool.eta_tracker.get_status()
 
 
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422, 507))
-async def set_eta(change: scheduling.EtaConfig, gateway: GatewayHere) -> scheduling.EtaStatus:
+async def set_eta(change: estimates.EtaConfig, gateway: GatewayHere) -> estimates.EtaStatus:
     """Change expected durations; omitted ones are unchanged; estimates follow at once."""
     await asyncio.to_thread(save_eta, gateway.store, change)
     return gateway.pool.update_eta_config(change)
@@ -355,7 +355,7 @@ def service_status(pool: WorkerPool, fetch: FetchProgress | None = None) -> Serv
         idle_workers=statuses[WorkerStatus.IDLE],
         busy_workers=sum(worker.status.is_busy for worker in workers),
         free_slots=sum(worker.available_slots for worker in workers),
-        duplex_workers=sum(statuses[status] for status in scheduling.DUPLEX_STATUSES),
+        duplex_workers=sum(statuses[status] for status in DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],
         error_workers=statuses[WorkerStatus.ERROR],
         offline_workers=statuses[WorkerStatus.OFFLINE],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
+from gateway_modules.queue.estimates import EtaConfig, EtaTracker
 from gateway_modules.queue.worker_connection import LONG_AGO, OnWait, Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.routes.queue import ServiceStatus, service_status

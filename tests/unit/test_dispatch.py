@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_modules.queue.scheduling import NEVER_S, slot_rank
+from gateway_modules.queue.worker_connection import NEVER_S, slot_rank
 
 
 class FreeSlot(NamedTuple):

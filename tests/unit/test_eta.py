@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from core.schemas.queue import RequestType
-from gateway_modules.queue.scheduling import (
+from gateway_modules.queue.estimates import (
     OVERRUN_FLOOR_S,
     EtaConfig,
     EtaTracker,

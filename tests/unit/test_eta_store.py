@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.store import Store
 from gateway_modules.administration import load_eta, save_eta
-from gateway_modules.queue.scheduling import EtaConfig
+from gateway_modules.queue.estimates import EtaConfig
 from settings.sections import ServiceSettings
 
 

@@ -70,7 +70,7 @@ LAYERS = (
             "core.addresses",
             "core.errors",
             "core.sums",
-            "gateway_modules.queue.scheduling",
+            "gateway_modules.queue.estimates",
             "config",
             "settings",
         ),

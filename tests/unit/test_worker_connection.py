@@ -8,8 +8,7 @@ import pytest
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.scheduling import STATUS_OF_REQUEST
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import STATUS_OF_REQUEST, WorkerConnection
 from gateway_modules.routes.queue import worker_info
 from settings.workers import WorkerPlace
 from tests.fakes.pools import answer, freshest, hear, occupy

@@ -15,8 +15,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.scheduling import LONG_REQUESTS
-from gateway_modules.queue.worker_connection import Ticket
+from gateway_modules.queue.worker_connection import LONG_REQUESTS, Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
 from tests.fakes.pools import idle_count, new_ticket

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import NoWorkerError, ShuttingDownError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.scheduling import EtaConfig, EtaTracker
+from gateway_modules.queue.estimates import EtaConfig, EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import (
     ask,

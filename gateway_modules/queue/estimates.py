@@ -1,16 +1,14 @@
-"""Models and rules of the queue: waiting requests, wait estimates, the choice of a slot.
+"""Estimates of waits, and the models of the queue's status.
 
-Strictly first come, first served over all request types; caches only decide *which* slot the head
-gets. No I/O, no clock: durations are measured elsewhere.
+No I/O, no clock: durations are measured elsewhere.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -18,26 +16,10 @@ from pydantic import ConfigDict, Field
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerHealth, WorkerStatus
 
 OVERRUN_FLOOR_S = 15.0  # assumed of an overrun task; docs/specification/service.md#3.3
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#3.3
 DEFAULT_MIN_SAMPLES = 3  # docs/specification/service.md#3.3
-
-STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = {
-    RequestType.CHAT: WorkerStatus.BUSY_CHAT,
-    RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
-    RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
-    RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-    RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-    RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
-}
-"""Status of a worker that serves a request of each type."""
-
-OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
-DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
-LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
-"""Requests that occupy a slot for a whole session, not for one reply."""
 
 Seconds = Annotated[float, Field(gt=0, le=limits.DURATION_MAX_S)]
 
@@ -119,59 +101,6 @@ class EtaStatus(WireModel):
     ema_omni_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
 
 
-@dataclass
-class ServiceState:
-    """State of a worker, from its health answers; one requested in an earlier `epoch` is stale."""
-
-    status: WorkerStatus = WorkerStatus.OFFLINE  # `IDLE` in service
-    foreign_status: WorkerStatus = WorkerStatus.IDLE  # for sessions of other gateways
-    foreign_sessions: int = 0  # their number; each makes one slot unusable
-    announced_slots: int = 1
-    capacity: int = 1  # how many of those it can serve in time
-    missed_polls: int = 0  # consecutive ones
-    epoch: int = 0  # counts assignments, releases and failures
-    started_at: datetime | None = None
-    last_heartbeat: datetime | None = None
-    latest: WorkerHealth | None = None
-    last_error: tuple[str, datetime] | None = None  # and its time; survives the worker's restart
-    is_restarting: bool = False
-
-    def record(self, sample: WorkerHealth, now: datetime) -> bool:
-        """Record a health answer; return whether the worker's process was replaced."""
-        self.missed_polls, self.last_heartbeat = 0, now
-        before, self.latest = self.latest, sample
-        if sample.error:
-            self.record_error(sample.error, now)
-        if "uptime_s" in sample.model_fields_set:
-            self.started_at = now - timedelta(seconds=sample.uptime_s)
-        is_another = before is not None and before.boot_id != sample.boot_id
-        if is_another:
-            self.is_restarting = False
-        return is_another
-
-    def record_error(self, text: str, now: datetime) -> bool:
-        is_new = self.last_error is None or self.last_error[0] != text
-        if is_new:
-            self.last_error = text, now
-        return is_new
-
-    def update(self, sample: WorkerHealth, ours: int) -> None:
-        """Apply a current answer; `ours` is the number of this gateway's sessions."""
-        if sample.worker_status in OUT_OF_SERVICE:
-            self.status, self.foreign_sessions = sample.worker_status, 0
-            return
-        self.status = WorkerStatus.IDLE
-        self.announced_slots = self.capacity = sample.slots
-        if sample.capacity is not None:
-            self.capacity = min(sample.slots, sample.capacity)
-        self.foreign_status = sample.worker_status
-        if sample.active_sessions is not None:
-            self.foreign_sessions = max(0, sample.active_sessions - ours)
-        else:  # number unknown: assume all slots
-            is_busy = sample.worker_status.is_busy and not ours
-            self.foreign_sessions = sample.slots if is_busy else 0
-
-
 def _field_part(kind: RequestType) -> str:
     """Return what stands for a request type in field names of `EtaConfig` and `EtaStatus`."""
     return kind.removesuffix("_audio")
@@ -241,22 +170,3 @@ class Forecast:
         if self._free_at_s:
             wait_s = heapq.heapreplace(self._free_at_s, self._free_at_s[0] + duration_s)
         return round(max(0.0, wait_s), 1)
-
-
-NEVER_S = float("-inf")
-
-
-def slot_rank(
-    history_hash: str, cached_hash: str | None, last_used_s: float, running: int
-) -> tuple[int, float, int]:
-    """Return the sort key of a free slot for a request; the lowest is assigned, then the first.
-
-    In this order: (1) slots whose cache holds its history, the most recent first, (2) those
-    without a cache, (3) the least recently used cache. Ties go to the worker with the fewest
-    sessions, `running`. `history_hash` is "" if the request cannot use a cache.
-
-    Source: docs/specification/service.md#3.4.
-    """
-    if history_hash and cached_hash == history_hash:
-        return 0, -last_used_s, 0
-    return (1, 0.0, running) if cached_hash is None else (2, last_used_s, running)

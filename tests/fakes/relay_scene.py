@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 from prometheus_client import CollectorRegistry
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
@@ -48,6 +49,7 @@ REPLIES: dict[str, list[Raw]] = {
     ],
     "prepare": [{"type": "prepared"}],
     "audio_chunk": [{"type": "result", "is_listen": True}],
+    "conversation.item.create": [{"type": "conversation.item.created"}],
     "chat": [{"type": "prefill_done", "input_tokens": 3}, {"type": "done", "text": "Hello"}],
 }
 LAST = {"type": "stopped", "session_id": "s"}
@@ -146,7 +148,9 @@ class Scene:
             return self.sockets[-1]
 
         pool = make_pool(self.workers)
-        pool.client = WorkerClient(connect=connect)  # type: ignore[arg-type]
+        stopped = {"success": True, "message": "It was stopped."}
+        http = httpx.MockTransport(lambda request: httpx.Response(200, json=stopped))
+        pool.client = WorkerClient(connect=connect, transport=http)  # type: ignore[arg-type]
         return pool
 
     def _relay(self) -> Relay:

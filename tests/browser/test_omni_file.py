@@ -111,6 +111,16 @@ def test_the_microphone_can_go_with_a_file(
     assert held_tracks(page, "microphone") == 0
 
 
+SLOW_SUSPENSION = """() => {
+  const { suspend } = AudioContext.prototype;
+  AudioContext.prototype.suspend = async function () {
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
+    await suspend.call(this);
+    document.body.dataset.isSuspended = "";
+  };
+}"""
+
+
 def test_a_pause_holds_the_file(visit: Visits, fake_site: RunningSystem, tmp_path: Path) -> None:
     # Long enough for a busy machine to pause it before its end.
     video = write_video(tmp_path / "long.webm", LONG_S)
@@ -118,8 +128,10 @@ def test_a_pause_holds_the_file(visit: Visits, fake_site: RunningSystem, tmp_pat
     wire = Wire(page)
     calls.start(page)
     calls.wait_for_units(page, 1)
+    page.evaluate(SLOW_SUSPENSION)  # a second of the file is completed meanwhile
     calls.press(page, "pause")
     calls.wait_for_phase(page, "paused")
+    page.locator("body[data-is-suspended]").wait_for()
     at = page.locator("#file-progress").get_attribute("value")
     picture = page.evaluate("document.querySelector('#picture').paused")
     assert picture is True

@@ -53,6 +53,7 @@ export class FileSource extends Capture {
   #startS = 0;
   #chunkCount = 0;
   #isHeld = false;
+  /** @type {CaptureChunk[]} */ #heldChunks = []; // completed while a pause took effect; at most a few
   #frameIndex = 0;
   /** @type {"ready" | "running" | "ended"} */ #state = "ready";
 
@@ -107,6 +108,7 @@ export class FileSource extends Capture {
 
   async resume() {
     this.#isHeld = false;
+    for (const chunk of this.#heldChunks.splice(0)) this.onChunk(chunk);
     await this.#options.context.resume();
   }
 
@@ -131,6 +133,7 @@ export class FileSource extends Capture {
 
   /** @param {CaptureChunk} chunk @override @protected */
   onChunk(chunk) {
+    if (this.#isHeld) return void this.#heldChunks.push(chunk);
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
     this.emit("chunk", chunk);

@@ -173,21 +173,22 @@ DECODES = {
         (8, AttentionPlan(8, warps=2, stages=4)),
         (16, AttentionPlan(4, warps=2, stages=4)),
         (32, AttentionPlan(2, warps=2, stages=4)),
+        (math.inf, AttentionPlan(1, warps=2, stages=4)),
     ),
     False: (
         (1, AttentionPlan(8, warps=1, stages=3, early_pages=4)),
         (4, AttentionPlan(4, warps=2, stages=3)),
         (16, AttentionPlan(2, warps=2, stages=3)),
+        (math.inf, AttentionPlan(1, warps=2, stages=4)),
     ),
 }
-MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
-CODED_DECODES = (
+CODED_DECODES = (  # with grouped queries, over codes
     *DECODES[True][:2],
     (4, AttentionPlan(16, warps=4, stages=3)),
     (8, AttentionPlan(8, warps=4, stages=3)),
     (16, AttentionPlan(4, warps=4, stages=3)),
+    (math.inf, AttentionPlan(2, warps=2, stages=3)),
 )
-MANY_CODED_DECODES = AttentionPlan(2, warps=2, stages=3)
 
 
 def attention_plan(
@@ -195,10 +196,8 @@ def attention_plan(
 ) -> AttentionPlan:
     """Choose the plan; a prefill has a program per multiprocessor or more, with most tiles full."""
     if rows_per_tile == 1:
-        plans, last = (
-            (CODED_DECODES, MANY_CODED_DECODES) if is_coded else (DECODES[is_grouped], MANY_DECODES)
-        )
-        return next((plan for most, plan in plans if rows <= most), last)
+        plans = CODED_DECODES if is_coded else DECODES[is_grouped]
+        return next(plan for most, plan in plans if rows <= most)
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
         splits *= 2

@@ -29,10 +29,6 @@ QUESTIONS: Final = (
 )
 ANY_QUESTION: Final = "What do you see?"
 ANSWER_TOKENS: Final = 24
-HEDGE: Final = (
-    "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
-    'for this, and may be wrong: "{seen}" If that does not fit, say that you cannot make it out.'
-)
 
 Describe = Callable[[Image.Image, str, Threads], Awaitable[str | None]]
 """Answers a question about an RGB picture, or returns None if it cannot be answered."""
@@ -81,5 +77,4 @@ async def describe(
         messages=[Message(role=Role.USER, content=content)],
         generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
     )
-    seen = (await open_chat(threads).respond(request)).text.strip()
-    return HEDGE.format(seen=seen) if seen else None
+    return (await open_chat(threads).respond(request)).text.strip() or None

@@ -25,6 +25,12 @@ ABOUT_MISSING_PICTURE: Final = re.compile(
 )
 PICTURE_MARK: Final = "(Of the picture: "
 UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
+SEEN: Final = (
+    "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
+    'for this, and may be wrong: "{}" If that does not fit, say that you cannot make it out.'
+)
+QUOTED: Final = re.compile(r'"(.+?)"')
+SEES_LITTLE: Final = "I only know plain shapes, colors and digits, so I may be wrong."
 NEWS: Final = r"(?:weather|forecast|news|headlines|traffic|stock price)\b"
 # Questions about the present. "I have good news" and "nice weather today" ask nothing, and why the
 # weather changes is known.
@@ -86,27 +92,39 @@ def asks_about_picture(question: str) -> bool:
     return ABOUT_PICTURE.search(question.lower()) is not None
 
 
+def picture_note(seen: str | None) -> str:
+    """Return what the language model is told about a picture, after the question about it."""
+    return f"{PICTURE_MARK}{SEEN.format(seen) if seen else UNRECOGNIZED})"
+
+
 def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime) -> str | None:
     """Return the answer to a question that a small model would answer with inventions, or None.
 
     Every sentence of the question, which is the last line, that has such an answer gets it, if the
     last one has. `names` are those of transcriber, language model and synthesizer.
     """
-    asked, picture, _ = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
+    asked, _, picture = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
     said = " ".join(line.content for line in lines if line.role == "user")
     sentences = SENTENCE_END.split(asked.strip().lower())
     answers = [
-        NO_PICTURE
-        if not picture and ABOUT_MISSING_PICTURE.search(each)
-        else _answer(each, said, names, now)
-        for each in sentences
+        _answer_about(picture, each) or _answer(each, said, names, now) for each in sentences
     ]
     if answers[-1] is None:
         return None
+    if answers[-1] in picture and not any(SEES_LITTLE in line.content for line in lines):
+        answers.append(SEES_LITTLE)
     if answers[-1] == HEARS:
         answers.append("What would you like to talk about?")
     greeting = "Hello!" if GREETING.match(sentences[0]) else None
     return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
+
+
+def _answer_about(picture: str, asked: str) -> str | None:
+    """Answer a sentence in lower case from the note on a picture, which is "" without one."""
+    if not picture:
+        return NO_PICTURE if ABOUT_MISSING_PICTURE.search(asked) else None
+    seen = QUOTED.search(picture)
+    return seen[1] if seen and ABOUT_PICTURE.search(asked) else None
 
 
 def _answer(asked: str, said: str, names: Sequence[str], now: datetime) -> str | None:

@@ -19,7 +19,7 @@ from PIL import Image
 from core.audio import FloatArray, decode_voice, decode_wire_audio, is_same_voice, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.predefined import PICTURE_MARK, UNRECOGNIZED, predefined_answer
+from core.cascade.predefined import picture_note, predefined_answer
 from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of, tokens_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
@@ -147,7 +147,7 @@ class CascadeView(LinesMode[Line]):
         """Return the description of a picture for the language model."""
         describe = self._parts.describe
         seen = await describe(picture, question, self._threads) if describe else None
-        return f"{PICTURE_MARK}{seen or UNRECOGNIZED})"
+        return picture_note(seen)
 
     # --- output ---
 

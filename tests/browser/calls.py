@@ -74,6 +74,7 @@ class Wire:
 
     def __init__(self, page: Page) -> None:
         """Listen from now on."""
+        self._page = page
         self.sent: list[dict[str, Any]] = []  # Any: JSON
         self.heard: list[dict[str, Any]] = []
         page.on("websocket", self._on_socket)
@@ -85,6 +86,11 @@ class Wire:
     def said(self, kind: str) -> list[dict[str, Any]]:
         """Return the messages of a kind that the page sent."""
         return [message for message in self.sent if message["type"] == kind]
+
+    def wait_until_said(self, kind: str) -> None:
+        """Wait during a call until the page has sent a message of a kind."""
+        while not self.said(kind):
+            wait_for_units(self._page, units_sent(self._page) + 1)
 
     def got(self, kind: str) -> list[dict[str, Any]]:
         """Return the messages of a kind that the page received."""

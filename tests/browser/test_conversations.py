@@ -18,12 +18,11 @@ SUM = "Seven plus five is twelve."
 LIMIT_MS = calls.CALL_LIMIT_MS
 
 
-def ask_aloud(page: Page, question: str) -> None:
-    """Start a call and say a question as soon as the model listens."""
+def start_listening(page: Page, question: str) -> None:
+    """Start a call in which `say(page, "question")` asks a question."""
     keep_voice(page, "question", np.concatenate([question_16k(question), silence_16k(2)]))
     calls.start(page)
     calls.wait_for_units(page, 1)
-    say(page, "question")
 
 
 def expect_recorded(page: Page, wire: Wire) -> None:
@@ -70,7 +69,8 @@ def test_a_question_in_voice_turns_is_answered_aloud(visit: Visits) -> None:
 def test_a_question_in_a_voice_call_is_answered_aloud(visit: Visits) -> None:
     page = visit("/audio_duplex", devices=SCRIPTED)
     wire = Wire(page)
-    ask_aloud(page, "sum")
+    start_listening(page, "sum")
+    say(page, "question")
     expect(page.locator("#transcript")).to_contain_text(SUM, timeout=LIMIT_MS)
     wait_until_playing(page)
     expect(page.locator(".turn[data-who=user]").first).to_contain_text("you spoke for")
@@ -81,7 +81,9 @@ def test_a_question_in_a_voice_call_is_answered_aloud(visit: Visits) -> None:
 def test_in_a_video_call_the_model_says_what_it_sees(visit: Visits) -> None:
     page = visit("/omni", devices=SCRIPTED)
     wire = Wire(page)
-    ask_aloud(page, "sight")
+    start_listening(page, "sight")
+    wire.wait_until_said("video_frame")  # a busy machine encodes the first ones too late
+    say(page, "question")
     expect(page.locator("#screen")).to_have_attribute("data-picture", "camera")
     expect(page.locator("#transcript")).to_contain_text("red circle", timeout=LIMIT_MS)
     results = wire.got("result")

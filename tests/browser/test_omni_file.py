@@ -91,8 +91,7 @@ def test_large_pictures_are_made_smaller(
     expect(page.locator("#mixer")).to_contain_text("The file is silent")
     wire = Wire(page)
     calls.start(page)
-    while not wire.said("video_frame"):  # a busy machine decodes the first ones too late
-        calls.wait_for_units(page, calls.units_sent(page) + 1)
+    wire.wait_until_said("video_frame")  # a busy machine decodes the first ones too late
     calls.stop(page)
     picture = decoded(wire.said("video_frame")[0])
     assert (picture.format, picture.size) == ("JPEG", (1_280, 720))

@@ -177,7 +177,9 @@ async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
         return f"{picture.width} wide"
 
     heard = ["What do you see?", QUESTION]
-    live = await call(scripted("A circle.", "Paris.", heard=heard, describe=describe))
+    parts = scripted("A circle.", "Paris.", heard=heard, describe=describe)
+    live = await call(parts)
+    live.language_model.is_small = False
     pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
     ahead = await live.view.encode_ahead(pictures[1], 1)
     assert ahead == PictureAhead(pictures[1], 1)

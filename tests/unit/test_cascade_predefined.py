@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.cascade.language import Line
-from core.cascade.predefined import PICTURE_MARK, predefined_answer
+from core.cascade.predefined import SEES_LITTLE, picture_note, predefined_answer
 from tests.fakes.cascade_parts import BEGAN
 
 
@@ -50,7 +50,8 @@ from tests.fakes.cascade_parts import BEGAN
         ("What color do you get from blue and yellow?", None),
         ("Which number comes after nine?", None),
         ("Can you see why that is funny?", None),
-        (f"What do you see? {PICTURE_MARK}a circle)", None),
+        (f"What do you see? {picture_note(None)}", None),
+        (f"Tell me a joke. {picture_note('I see a star.')}", None),
         ("What is my name?", "Your name is Anna."),
         ("Do you know my name?", "Your name is Anna."),
         ("And what was my name again?", "Your name is Anna."),
@@ -69,6 +70,18 @@ def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: st
     ]
     answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
     assert answer is None if told is None else answer is not None and told in answer
+
+
+def test_what_the_vision_model_saw_is_said_and_its_limits_once() -> None:
+    seen = "I see a red circle."
+    lines = [Line("user", f"What do you see? {picture_note(seen)}")]
+    first = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert first == f"{seen} {SEES_LITTLE}"
+    color = Line("user", f"And what color is this? {picture_note('It is red.')}")
+    again = predefined_answer(
+        [*lines, Line("assistant", first), color], ("ears", "brain", "mouth"), BEGAN
+    )
+    assert again == "It is red."
 
 
 def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> None:

@@ -207,6 +207,7 @@ async def test_eyes_tell_what_is_on_a_picture() -> None:
         return f"{picture.size} for {question!r}"
 
     parts = scripted("A circle.", describe=describe)
+    language_of(parts).is_small = False
     content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
     request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
 

@@ -27,6 +27,7 @@ from tests.system.running import LIMIT_S, RunningSystem
 from tests.system.scenes import SCENES, WAITING, Protocol, Scene
 
 KEPT_SOCKETS = WORKERS  # connections that health checks keep; fewer than there are scenes
+STALL_S = 1.0  # less than a heartbeat
 THREADS_MAX = 20  # of any program; sessions take none of their own
 TURNS_PREFIX = "/stm_"  # recordings of turns: they stay open, and locked, for the next turn
 LAST_WORDS = ("stopped", "timeout", "error")
@@ -192,6 +193,28 @@ async def test_worker_stalled(
         with stalled(_workers_of(crowd, clients)):
             for scene, client in zip(reached, clients, strict=True):
                 await _worker_is_lost(scene, client)
+    await asyncio.to_thread(wait_until_quiet, crowd)
+    bystander.check()
+
+
+@pytest.mark.parametrize(
+    "protocol", by_default([scenes.DUPLEX], PROTOCOLS), ids=lambda protocol: protocol.name
+)
+@in_loop
+async def test_stalled_gateway(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
+) -> None:
+    """What is sent while the gateway stands still is carried out when it goes on."""
+    async with AsyncExitStack() as stack:
+        reached = scenes_of(protocol, served=True)
+        clients = await _reach_all(crowd, speech, reached, stack)
+        with stalled([crowd.pid("gateway")]):
+            stops = [
+                asyncio.create_task(_stop(scene, client))
+                for scene, client in zip(reached, clients, strict=True)
+            ]
+            await asyncio.sleep(STALL_S)
+        await asyncio.gather(*stops)
     await asyncio.to_thread(wait_until_quiet, crowd)
     bystander.check()
 

@@ -276,7 +276,9 @@ def test_chat_over_http(system: RunningSystem, question: Samples) -> None:
         "generation": {"max_new_tokens": 12},
         "tts": {"enabled": True},
     }
-    response = httpx.post(f"{system.url}/api/chat", json=body, timeout=60, trust_env=False)
+    response = httpx.post(
+        f"{system.url}/api/chat", json=body, timeout=60, trust_env=False, verify=False
+    )
     assert response.status_code == 200, response.text
     answer = response.json()
     assert answer["success"] is True and answer["error"] is None
@@ -285,6 +287,8 @@ def test_chat_over_http(system: RunningSystem, question: Samples) -> None:
     assert answer["audio_sample_rate"] == shapes.OUTPUT_RATE_HZ
     assert answer["queue_wait_ms"] >= 0 and answer["estimated_queue_wait_s"] >= 0
     assert (
-        httpx.post(f"{system.url}/api/chat", json={}, trust_env=False, timeout=None).status_code
+        httpx.post(
+            f"{system.url}/api/chat", json={}, trust_env=False, verify=False, timeout=None
+        ).status_code
         == 422
     )

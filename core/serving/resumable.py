@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
-from core.errors import LOST_CODES, CloseCode, SessionExpiredError
+from core.errors import LOST_CODES, VANISHED, CloseCode, SessionExpiredError
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import MIB
 from core.schemas.queue import SessionResumed
@@ -22,6 +22,8 @@ from core.sockets import NO_STATUS, ClientGoneError, ReplaceableSocket, close_qu
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
 SEND_LIMIT_S: Final = 10.0  # ours: a socket that accepts no message for so long is lost
+# Our own peers always close with a code; uvicorn reports a lost one without.
+BEGUN_LOST_CODES: Final = LOST_CODES | {NO_STATUS}
 
 
 class SentMessages:
@@ -59,8 +61,8 @@ class ResumableSocket(ReplaceableSocket):
     One task receives, another one sends, and any number of them may attach a new connection.
     """
 
-    # Our own peers always close with a code; uvicorn reports a lost one without.
-    lost_codes = LOST_CODES | {NO_STATUS}
+    # A gateway that gives up while it connects vanishes too; then there is nothing to continue.
+    lost_codes = LOST_CODES - {VANISHED}
 
     def __init__(
         self, websocket: WebSocket, grace_s: float, sent: SentMessages | None = None
@@ -84,7 +86,9 @@ class ResumableSocket(ReplaceableSocket):
         while True:
             websocket = self.websocket
             try:
-                return message_in(await self.receive_event())
+                event = await self.receive_event()
+                self.lost_codes = BEGUN_LOST_CODES
+                return message_in(event)
             except ClientGoneError:
                 if self.is_over:
                     raise
@@ -96,6 +100,7 @@ class ResumableSocket(ReplaceableSocket):
         """Retain a message, and send it if there is a connection; see `Socket`."""
         if self.is_over:
             raise ClientGoneError()
+        self.lost_codes = BEGUN_LOST_CODES
         self._sent.add(text)
         await self._catch_up()
 

@@ -70,7 +70,7 @@ def collecting() -> Iterator[Collector]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     collector = Collector(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, name="collector")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="collector")
     thread.start()
     try:
         yield collector

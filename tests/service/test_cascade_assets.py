@@ -71,7 +71,7 @@ def hub() -> Iterator[Hub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     publisher.url = f"http://127.0.0.1:{server.server_port}/model.gguf"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield publisher
     server.shutdown()

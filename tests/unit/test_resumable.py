@@ -151,11 +151,38 @@ async def test_a_normal_close_ends_the_session(code: int) -> None:
         await socket.resume(Peer().websocket, 0)
 
 
+@pytest.mark.parametrize("code", [1005, 1006])
+@in_loop
+async def test_a_session_that_vanishes_before_its_first_message_ends(code: int) -> None:
+    peer = Peer()
+    socket = ResumableSocket(peer.websocket, GRACE_S)
+    peer.break_off(code)
+    with pytest.raises(ClientGoneError, match=f"closed with {code}"):
+        await socket.receive()
+
+
+@pytest.mark.parametrize("speaks", ["peer", "session", "nobody"])
+@in_loop
+async def test_a_session_that_has_begun_or_is_detached_is_retained(speaks: str) -> None:
+    peer = Peer()
+    socket = ResumableSocket(peer.websocket, GRACE_S)
+    if speaks == "peer":
+        peer.says.put_nowait("{}")
+        await socket.receive()
+    elif speaks == "session":
+        await socket.send('{"type": "result"}')
+    peer.break_off(1001 if speaks == "nobody" else 1006)
+    reading = asyncio.create_task(socket.receive())
+    await settle()
+    assert socket.is_away and not reading.done()
+    reading.cancel()
+
+
 @in_loop
 async def test_a_session_expires_after_the_grace_period() -> None:
     peer = Peer()
     socket = ResumableSocket(peer.websocket, 0.001)
-    peer.break_off()
+    peer.break_off(1001)
     with pytest.raises(ClientGoneError):
         await socket.receive()
     assert not socket.is_away

@@ -236,8 +236,6 @@ OPCODE: Final = 0x0F
 MASKED: Final = 0x80
 LENGTH: Final = 0x7F
 LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # of the extended length, by the 7-bit length
-LENGTH_MIN: Final = (0,) * 126 + (126, 1 << 16)  # a shorter one needs fewer bytes
-RESERVED: Final = 0x70
 MASK_BYTES: Final = 4
 HEAD_BYTES: Final = 2 + 8 + MASK_BYTES  # at most
 TEXT: Final = 1
@@ -313,8 +311,6 @@ class FrameSplitter:
         return bytes(made)
 
     def _begin(self, head: bytes, length: int) -> bytes:
-        if length < LENGTH_MIN[head[1] & LENGTH]:  # invalid, but the parser would accept it
-            head = bytes([head[0] | RESERVED]) + head[1:]
         is_short = length < 2 * FRAGMENT_BYTES
         if is_short or length > self._limit_bytes or head[0] & OPCODE > BINARY:
             self._fragment_bytes = length
@@ -337,8 +333,6 @@ class FrameSplitter:
 def whole_text(block: bytes, *, is_masked: bool) -> Text | None:
     size_bytes, length = _sizes_bytes(block)
     if block[0] != FIN | TEXT or length is None or len(block) != size_bytes + length:
-        return None
-    if length < LENGTH_MIN[block[1] & LENGTH]:
         return None
     if bool(block[1] & MASKED) != is_masked:
         return None

@@ -101,14 +101,6 @@ def reserved() -> Iterator[Case]:
         yield Case(f"4 opcode {opcode}", frame(FIN | opcode, b"x"), PROTOCOL_ERROR)
 
 
-def long_lengths() -> Iterator[Case]:
-    """Lengths in more bytes than they need, which the suite does not try."""
-    for seven_bits, length_bytes, size in ((126, 2, 125), (127, 8, 125), (127, 8, 65_535)):
-        payload = message("x" * (size - len(message())))
-        head = bytes([TEXT, MASKED | seven_bits]) + len(payload).to_bytes(length_bytes) + bytes(4)
-        yield Case(f"length {size} in {length_bytes} bytes", head + payload, PROTOCOL_ERROR)
-
-
 def fragments() -> Iterator[Case]:
     whole = message("in parts")
     first, rest = whole[:9], whole[9:]
@@ -155,15 +147,7 @@ def closes() -> Iterator[Case]:
     yield Case("no mask", frame(TEXT, message(), is_masked=False), PROTOCOL_ERROR)
 
 
-CASES = [
-    *whole_messages(),
-    *pings(),
-    *reserved(),
-    *long_lengths(),
-    *fragments(),
-    *texts(),
-    *closes(),
-]
+CASES = [*whole_messages(), *pings(), *reserved(), *fragments(), *texts(), *closes()]
 SOCKETS = ("/ws/streaming/s_{}", "/ws/chat")  # those that answer before a worker is there
 
 

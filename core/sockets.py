@@ -49,10 +49,11 @@ class ReplaceableSocket:
     async def receive_event(self) -> Any:  # what ASGI calls a message
         """Wait for the next event; ClientGoneError if the socket is lost, closed or replaced."""
         websocket = self.websocket
-        if self.is_lost or websocket.client_state is not WebSocketState.CONNECTED:
+        if websocket.client_state is not WebSocketState.CONNECTED:
             raise ClientGoneError()
         try:
-            async with self.present(None):
+            # After a failed send there may be messages, and the reason why the peer has left.
+            async with self.present(0 if self.is_lost else None):
                 event = await websocket.receive()
         except TimeoutError:
             raise ClientGoneError() from None

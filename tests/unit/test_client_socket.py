@@ -41,3 +41,29 @@ async def test_a_client_that_does_not_read_is_closed_with_try_later() -> None:
     }
     with pytest.raises(ClientGoneError):
         await wire.send("{}")
+
+
+@pytest.mark.parametrize(("code", "may_resume"), [(1000, False), (1006, True)])
+@in_virtual_time
+async def test_why_a_client_has_left_is_known_even_if_a_send_fails_first(
+    code: int, may_resume: bool
+) -> None:
+    arrived = asyncio.Queue[dict[str, Any]]()
+    arrived.put_nowait({"type": "websocket.connect"})
+
+    async def send(event: Any) -> None:
+        if event["type"] == "websocket.send":
+            raise OSError("closed")
+
+    websocket = WebSocket({"type": "websocket", "headers": []}, receive=arrived.get, send=send)
+    await websocket.accept()
+    lease = Budget(1_000, 1_000).lease("")
+    wire = ClientSocket(websocket, (1_000, 1_000), Pace(), lease, grace_s=60.0)
+    arrived.put_nowait({"type": "websocket.receive", "text": "{}"})
+    arrived.put_nowait({"type": "websocket.disconnect", "code": code})
+    with pytest.raises(ClientGoneError):
+        await wire.send("{}")
+    assert await wire.receive() == "{}"
+    with pytest.raises(ClientGoneError):
+        await wire.receive()
+    assert wire.socket.may_resume is may_resume

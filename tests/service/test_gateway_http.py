@@ -181,11 +181,10 @@ async def test_a_login_gives_a_cookie_that_is_not_the_token(stage: Stage) -> Non
 
 @on_stage(security={"admin_token": TOKEN})
 async def test_wrong_tokens_are_rate_limited(stage: Stage) -> None:
-    wrong = {"X-Admin-Token": "wrong"}
-    codes = [
-        (await stage.http.get("/api/admin/apps", headers=wrong)).status_code for _ in range(12)
-    ]
-    assert codes == [401] * 10 + [429] * 2
+    wrong, codes = {"X-Admin-Token": "wrong"}, list[int]()
+    while codes[-1:] != [429]:  # slowly tried, more than ten are answered
+        codes.append((await stage.http.get("/api/admin/apps", headers=wrong)).status_code)
+    assert len(codes) > 10 and set(codes[:-1]) == {401}
 
 
 @on_stage()

@@ -69,8 +69,8 @@ def test_files_of_a_page_are_immutable_and_not_rate_limited(tmp_path: Path) -> N
         for other in (name.replace("0123456789ab", "0" * 12), "/static/pages/index.js"):
             answer = await client.get(other, headers=peer)
             assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
-        answers = [await client.get("/", headers=peer) for _ in range(10)]
-        assert answers[-1].status_code == 429
+        while (await client.get("/", headers=peer)).status_code != 429:
+            pass
 
     with_pages(
         tmp_path,

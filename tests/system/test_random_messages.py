@@ -20,6 +20,7 @@ from tests.system.quiet import WORKERS
 from tests.system.running import LIMIT_S, RunningSystem
 
 AT_ONCE = 2 * WORKERS  # so that half of the sessions wait
+EXPIRED = "was not prepared in time"  # after a minute; nobody here stays so long
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -28,6 +29,7 @@ async def test_no_message_breaks_a_session_behind_the_gateway(
     crowd: RunningSystem, kind: str
 ) -> None:
     pids = [crowd.pid(f"worker_{index}") for index in range(WORKERS)]
+    expired = [crowd.log(name).count(EXPIRED) for name in crowd.names]
     for start in range(0, ROUNDS, AT_ONCE):
         numbers = range(start, min(start + AT_ONCE, ROUNDS))
         await asyncio.gather(*(talk_at_random(crowd, kind, number) for number in numbers))
@@ -37,6 +39,7 @@ async def test_no_message_breaks_a_session_behind_the_gateway(
         return not status["queue_length"] and status["idle_workers"] == WORKERS
 
     await asyncio.to_thread(wait_until, "all workers are idle", is_idle, LIMIT_S)
+    assert expired == [crowd.log(name).count(EXPIRED) for name in crowd.names]
     assert pids == [crowd.pid(f"worker_{index}") for index in range(WORKERS)]
 
 
@@ -44,7 +47,9 @@ async def talk_at_random(system: RunningSystem, kind: str, number: int) -> None:
     """Say something; then leave with or without a goodbye."""
     random = Random(number)
     path = f"/ws/{kind}" if kind == "chat" else f"/ws/{kind}/{new_id('rnd')}"
-    async with Client.connected(system.ws(path)) as client:
+    is_resumable = random.random() < 0.5
+    query = "?resumable=1" if is_resumable else ""
+    async with Client.connected(system.ws(path + query)) as client:
         words = messages(kind, random)
         try:
             for _ in range(random.randrange(1, MESSAGES + 1)):
@@ -52,7 +57,7 @@ async def talk_at_random(system: RunningSystem, kind: str, number: int) -> None:
                 await asyncio.sleep(0.01 * random.randrange(4))
         except ConnectionClosed:
             pass
-        if random.random() < 0.5:
+        if not is_resumable and random.random() < 0.5:
             client.vanish()
     try:
         check_words(KINDS[kind], client.messages)

@@ -139,7 +139,10 @@ class Relay:
             self._ending.set_result(ending)
 
     def fail(self, error: errors.OmniError) -> None:
-        self.finish(Ending.of(error))
+        ending = Ending.of(error)
+        if self._link is not None and self._link.is_end_expected:  # the client knows of an end
+            ending = replace(ending, message=None)
+        self.finish(ending)
 
     def end(self) -> None:
         """End the session for an administrator."""
@@ -286,12 +289,12 @@ class Relay:
             return True
         if verdict is Verdict.LAST and peek_type(text) == "error":
             self._telemetry.worker_error(text)
+        link.is_end_expected |= verdict is Verdict.LAST
         await self._send(text)
         warning = self._traffic.warning
         if warning is not None and peek_type(text) == "prepared":
             await self._send(queue.WarningMessage.of(warning).to_json())
             self._traffic.warning = None
-        link.is_end_expected |= verdict is Verdict.LAST
         return False
 
     def _pass_down_now(self, text: Text) -> bool:

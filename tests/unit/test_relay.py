@@ -206,6 +206,16 @@ def test_an_internal_error_is_reported_and_leaves_nothing(tmp_path: Path) -> Non
     assert scene.closed == [1011]
 
 
+@in_virtual_time
+async def test_after_the_workers_last_message_the_client_is_told_no_error(tmp_path: Path) -> None:
+    async with staged(SocketKind.DUPLEX, tmp_path, "relaying") as stage:
+        stage.sockets[-1].say({"type": "error", "code": "bad_json", "message": "No JSON."})
+        await stage.hear("error")
+        stage.incoming.put_nowait({"type": "websocket.receive", "bytes": b"{}"})
+        assert await stage.end() == [1003]
+        assert stage.types.count("error") == 1
+
+
 class ClosingSlowly(WebSocket):
     """A client's socket whose close waits for `may_close`."""
 

@@ -99,7 +99,7 @@ class Relay:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 ending = await self._converse(self._tasks)
-            if ending.message is not None:
+            if ending.message is not None and not self._traffic.is_over:
                 await self._say(ending.message)
             if ending.code is not None:
                 self._telemetry.closing(ending.code, ending.reason)
@@ -139,10 +139,7 @@ class Relay:
             self._ending.set_result(ending)
 
     def fail(self, error: errors.OmniError) -> None:
-        ending = Ending.of(error)
-        if self._link is not None and self._link.is_end_expected:  # the client knows of an end
-            ending = replace(ending, message=None)
-        self.finish(ending)
+        self.finish(Ending.of(error))
 
     def end(self) -> None:
         """End the session for an administrator."""
@@ -287,9 +284,10 @@ class Relay:
             self._phase = QueueingPhase.OPEN
             self._is_settled.clear()
             return True
-        if verdict is Verdict.LAST and peek_type(text) == "error":
-            self._telemetry.worker_error(text)
-        link.is_end_expected |= verdict is Verdict.LAST
+        if verdict is Verdict.LAST:
+            link.is_end_expected = self._traffic.is_over = True
+            if peek_type(text) == "error":
+                self._telemetry.worker_error(text)
         await self._send(text)
         warning = self._traffic.warning
         if warning is not None and peek_type(text) == "prepared":

@@ -84,6 +84,9 @@ class Traffic(ABC):
     is_closing = False
     """The client has sent `close`."""
 
+    is_over = False
+    """The worker's last message was passed on; no error may follow it."""
+
     async def read(self, text: str) -> Message:
         """Parse a message while there is no worker."""
         try:

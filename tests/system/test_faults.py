@@ -10,8 +10,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -162,6 +162,22 @@ async def test_half_open_socket(
     bystander.check()
 
 
+Reached = list[tuple[Scene, HalfDuplexClient]]
+
+
+@asynccontextmanager
+async def all_reached(
+    system: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
+) -> AsyncIterator[Reached]:
+    """Have a client in each phase with a worker; all is quiet at the end."""
+    async with AsyncExitStack() as stack:
+        reached = scenes_of(protocol, served=True)
+        clients = await _reach_all(system, speech, reached, stack)
+        yield list(zip(reached, clients, strict=True))
+    await asyncio.to_thread(wait_until_quiet, system)
+    bystander.check()
+
+
 @pytest.mark.parametrize(
     "protocol", by_default([scenes.HALF_DUPLEX], PROTOCOLS), ids=lambda protocol: protocol.name
 )
@@ -169,15 +185,11 @@ async def test_half_open_socket(
 async def test_worker_killed(
     crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
 ) -> None:
-    async with AsyncExitStack() as stack:
-        reached = scenes_of(protocol, served=True)
-        clients = await _reach_all(crowd, speech, reached, stack)
-        for pid in _workers_of(crowd, clients):
+    async with all_reached(crowd, bystander, speech, protocol) as reached:
+        for pid in _workers_of(crowd, [client for _, client in reached]):
             os.kill(pid, signal.SIGKILL)
-        for scene, client in zip(reached, clients, strict=True):
+        for scene, client in reached:
             await _worker_is_lost(scene, client)
-    await asyncio.to_thread(wait_until_quiet, crowd)
-    bystander.check()
 
 
 @pytest.mark.parametrize(
@@ -187,36 +199,25 @@ async def test_worker_killed(
 async def test_worker_stalled(
     crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
 ) -> None:
-    async with AsyncExitStack() as stack:
-        reached = scenes_of(protocol, served=True)
-        clients = await _reach_all(crowd, speech, reached, stack)
-        with stalled(_workers_of(crowd, clients)):
-            for scene, client in zip(reached, clients, strict=True):
+    async with all_reached(crowd, bystander, speech, protocol) as reached:
+        with stalled(_workers_of(crowd, [client for _, client in reached])):
+            for scene, client in reached:
                 await _worker_is_lost(scene, client)
-    await asyncio.to_thread(wait_until_quiet, crowd)
-    bystander.check()
 
 
 @pytest.mark.parametrize(
     "protocol", by_default([scenes.DUPLEX], PROTOCOLS), ids=lambda protocol: protocol.name
 )
 @in_loop
-async def test_stalled_gateway(
+async def test_gateway_stalled(
     crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
 ) -> None:
     """What is sent while the gateway stands still is carried out when it goes on."""
-    async with AsyncExitStack() as stack:
-        reached = scenes_of(protocol, served=True)
-        clients = await _reach_all(crowd, speech, reached, stack)
+    async with all_reached(crowd, bystander, speech, protocol) as reached:
         with stalled([crowd.pid("gateway")]):
-            stops = [
-                asyncio.create_task(_stop(scene, client))
-                for scene, client in zip(reached, clients, strict=True)
-            ]
+            stops = [asyncio.create_task(_stop(scene, client)) for scene, client in reached]
             await asyncio.sleep(STALL_S)
         await asyncio.gather(*stops)
-    await asyncio.to_thread(wait_until_quiet, crowd)
-    bystander.check()
 
 
 async def _reach_all(

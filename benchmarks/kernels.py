@@ -176,8 +176,9 @@ class Decoder:
         packed, shape = self._packed(sequences, rows, tokens, has_codes=has_codes), self.shape
         columns = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
         qkv = torch.randn(sequences * rows, columns, device=DEVICE, dtype=DTYPE)
-        norm = torch.ones(shape.head_dim, device=DEVICE, dtype=DTYPE)
-        norms, layers = (norm, norm) if shape.has_qk_norm else None, shape.num_hidden_layers
+        first, layers = self._llm.model.layers[0], shape.num_hidden_layers
+        assert isinstance(first, DecoderLayer)
+        norms = first.self_attn.norms
         us = replay_us(lambda: [packed.attend(layer, qkv, norms) for layer in range(layers)])
         name = f"{self.name} attention" + (", codes" if has_codes else "")
         name += "" if rows == 1 else ", prefill"

@@ -34,7 +34,12 @@ MEMORY_S: Final = 30.0  # ours: older units do not count
 ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
 UNITS_KEPT: Final = 4_096
 # Ours: cost of a unit in service relative to the measurement at the start.
-AGED: Final = 1.35
+AGED: Final = 1.3
+# Of `core.engine.scheduler`: how long a unit's requests wait for larger batches at most, and for
+# each session beyond some.
+DELAY_S: Final = 0.18
+DELAY_PER_SESSION_S: Final = 0.02
+UNDELAYED_SESSIONS: Final = 4
 
 
 LimitWindows = Callable[[int | None], None]
@@ -43,6 +48,7 @@ LimitWindows = Callable[[int | None], None]
 
 @dataclass(frozen=True)
 class UnitTime:
+    session_id: str
     at_s: float
     share: float  # engine time as a share of the unit's length
     active: int  # sessions that had units at that time
@@ -75,7 +81,8 @@ class Capacity:
         now_s = self._now_s()
         self._last_s[session_id] = now_s
         self._last_s = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
-        self._units.append(UnitTime(now_s, share, len(self._last_s), has_picture, tokens))
+        active = len(self._last_s)
+        self._units.append(UnitTime(session_id, now_s, share, active, has_picture, tokens))
         if self._costs is not None and now_s >= self._considered_s + 1.0:
             self._considered_s = now_s
             window = self._next_window([u for u in self._units if u.at_s > now_s - TIGHT_S])
@@ -84,8 +91,11 @@ class Capacity:
                 self._limit_windows(window)
 
     def end(self, session_id: str) -> None:
-        """Remove a session, so that it does not count as active beside its successor."""
+        """Remove a session and its units, which say nothing about its successor's."""
         self._last_s.pop(session_id, None)
+        self._units = deque(
+            (unit for unit in self._units if unit.session_id != session_id), UNITS_KEPT
+        )
 
     def recent(self) -> Sequence[UnitTime]:
         """Return the units of the last `MEMORY_S`."""
@@ -162,8 +172,9 @@ class Capacity:
         share = max(unit.share, LEAST_S)
         if self._costs is None:
             return unit.active * HEADROOM / share
-        each_s = max(1.0 - self._costs.idle_s / share, LEAST_S) / max(unit.active, 1)
-        return self._costs.available_s / each_s
+        delay_s = DELAY_PER_SESSION_S * max(0, unit.active - UNDELAYED_SESSIONS)
+        delay_s = min(DELAY_S, delay_s)
+        return unit.active * self._costs.load(CALM - delay_s) / self._costs.load(share - delay_s)
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,7 @@ class UnitCosts:
 
     A batch of n units takes a + b n seconds, and n units arrive during one: with N sessions of one
     unit a second a batch takes a / (1 - b N). A unit waits for up to one batch and takes one, so
-    the last session costs far more than the first.
+    the last session costs far more than the first. Delays for larger batches come on top.
     """
 
     alone_s: float  # a, the fixed time of a batch
@@ -193,15 +204,14 @@ class UnitCosts:
         """Longest duration of a unit in an otherwise idle engine."""
         return 2 * self.alone_s
 
-    @property
-    def available_s(self) -> float:
-        """Seconds of each second that units may take so that nearly all of them stay calm."""
-        return max(0.0, 1.0 - self.idle_s / CALM)
+    def load(self, unit_s: float) -> float:
+        """Return b N of the N sessions whose units take this long without delays; not 0."""
+        return max(LEAST_S, 1.0 - self.idle_s / max(unit_s, LEAST_S))
 
     @property
     def sessions(self) -> int:
         """Expected capacity, at least 1."""
-        return max(1, min(self.measured, int(self.available_s / self.each_s)))
+        return max(1, min(self.measured, int(self.load(CALM) / self.each_s)))
 
 
 @dataclass(eq=False)

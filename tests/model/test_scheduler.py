@@ -10,6 +10,7 @@ import torch
 
 from core.engine.scheduler import (
     BATCH_RULES,
+    DELAY_PER_TASK_S,
     KINDS,
     MAX_PER_PASS,
     UNDELAYED_TASKS,
@@ -21,6 +22,7 @@ from core.engine.scheduler import (
     next_batch,
     size_of,
 )
+from core.serving.capacity import DELAY_PER_SESSION_S, DELAY_S, UNDELAYED_SESSIONS
 from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.steps import (
     DrawCodes,
@@ -173,3 +175,9 @@ def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:
     first = {chunk.index: chunk for chunk in full_batch(Prefill, requests)}
     assert sorted(first) == [0, 2], "the second long request waits for its turn"
     assert size_of(first[0].request) == capacity - 24 and first[0].rest is not None
+
+
+def test_the_estimate_of_the_capacity_knows_the_delays_of_a_unit() -> None:
+    needed = (EncodeStream, DrawCodes)  # pictures are encoded ahead of their unit
+    assert pytest.approx(DELAY_S) == sum(BATCH_RULES[kind].max_delay_s for kind in needed)
+    assert (DELAY_PER_SESSION_S, UNDELAYED_SESSIONS) == (DELAY_PER_TASK_S, UNDELAYED_TASKS)

@@ -126,9 +126,9 @@ def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() 
     made.expect({1: 0.0625, 33: 1.0625})
     assert made.sessions([]) == 16, "all who come at once find their place"
     talk(made, clock, 16, share=0.9, seconds=40)
-    assert allowed(made, 16) == 15, "they are fewer than was expected"
+    assert allowed(made, 16) == 14, "they are fewer than was expected"
     clock.now_s += 2 * capacity.MEMORY_S
-    assert made.sessions([]) == 15, "what was late is remembered"
+    assert made.sessions([]) == 14, "what was late is remembered"
     talk(made, clock, 15, share=0.15, seconds=40)
     assert made.sessions([5.0] * 15) == 15, "their costs are not known yet"
     assert allowed(made, 15) == 23, "and then there may be more"
@@ -143,6 +143,28 @@ def test_voice_calls_prove_nothing_for_video_calls() -> None:
     assert allowed(made, 40) == 53, "a third more at a time"
     clock.now_s += 2 * capacity.MEMORY_S
     assert made.sessions([]) == 16, "whoever comes next may send pictures"
+
+
+def test_delays_for_larger_batches_are_no_load() -> None:
+    made, clock = worker()
+    made.expect({1: 0.03, 128: 1.08})
+    talk(made, clock, 102, share=0.21, seconds=40, has_picture=False)
+    assert allowed(made, 102) == 136, "a third more at a time"
+    talk(made, clock, 102, share=0.6, seconds=40, has_picture=False)
+    assert allowed(made, 102) == 102, "and no more when units are as slow as they may be"
+
+
+def test_units_of_sessions_that_ended_no_longer_count() -> None:
+    made, clock = worker()
+    made.expect({1: 0.03, 128: 1.08})
+    talk(made, clock, 64, share=0.6, seconds=10)
+    for index in range(64):
+        made.end(f"s{index}")
+    for _ in range(10):
+        clock.now_s += 1.0
+        for index in range(64):
+            made.note(f"voice {index}", 0.2, has_picture=False)
+    assert allowed(made, 64) == 85, "a third more than the voice calls that replaced video calls"
 
 
 def test_sessions_that_follow_others_are_not_counted_with_them() -> None:

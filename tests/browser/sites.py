@@ -43,6 +43,7 @@ def real_site(folder: Path) -> RunningSystem:
         "service": {"worker_slots": SLOTS},
         "model": {"model_path": str(nano_checkpoint())},
         "security": {"allowed_hosts": [INSECURE_HOST]},
+        "duplex": {"max_backlog_chunks": 100},  # or a busy machine loses a part of a question
     }
     return RunningSystem(
         folder, Plan(workers=1, backend="real", config=config, command=start_command())

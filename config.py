@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import sections
-from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
+from settings.fields import HOME, HOME_VARIABLE, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
@@ -33,6 +33,7 @@ from settings.workers import LAST_PORT, local_address
 
 __all__ = [
     "HOME",
+    "HOME_VARIABLE",
     "IS_INSTALLED",
     "PRIVATE_UMASK",
     "PROJECT_ROOT",

@@ -37,6 +37,8 @@ from core.serving.transcribers import transcriber_beside
 from core.sums import KnownSums
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
+from launcher.machine import find_gpus
+from launcher.plan import slots_of
 from recording.bucket import Bucket, Uploader, open_store
 from recording.recorder import RecorderThreads, ReplayProcess
 from settings.embedded import (
@@ -198,6 +200,17 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     )
 
 
+def with_slots(settings: Settings, gpu_index: int) -> Settings:
+    """Return the settings with as many slots as fit the worker's GPU, unless they are set."""
+    service, model, gpus = settings.service, settings.model, find_gpus()
+    if service.worker_slots is not None or not gpus:
+        return settings
+    gpu, usual_tokens = gpus[gpu_index % len(gpus)], settings.duplex.usual_tokens
+    slots = slots_of(gpu, usual_tokens, weights=model.weights, cache=model.cache)
+    service = service.model_copy(update={"worker_slots": slots})
+    return settings.model_copy(update={"service": service})
+
+
 cli = typer.Typer(add_completion=False)
 FAKE_HELP: Final = "A delay of the fake backend, such as unit=100; repeatable."
 
@@ -246,6 +259,7 @@ def main(
         called = worker_name(address, worker_index, name)
         gpu = worker_index if gpu_id is None else gpu_id
         is_fake = backend is BackendName.FAKE
+        settings = settings if is_fake else with_slots(settings, gpu)
         app = create_app(
             settings,
             lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),

@@ -38,7 +38,7 @@ MediaReader = Callable[[Sequence[MediaContent]], list[Media]]
 
 MEMORY_LIMIT_BYTES: Final = 4 * 1024 * MIB  # ours: of address space; the libraries alone take 1 GiB
 ANSWER_LIMIT_BYTES: Final = 1024 * MIB  # ours: more than `limits.MEDIA_MAX_PIXELS` allows
-YIELDING: Final = 10  # niceness: conversations have priority
+YIELDING: Final = 5  # niceness: conversations have priority, but a busy machine decodes in time
 
 
 class MediaFacts(BaseModel):

@@ -43,7 +43,7 @@ UPLOAD_MIN_MS: Final = 500
 VOICES_MAX: Final = 500  # bounds the disk usage of uploads
 DECODERS: Final = 2  # at the same time
 DECODING_CPU_S: Final = 20
-DECODING_WAIT_S: Final = 30.0
+DECODING_WAIT_S: Final = 60.0
 
 
 class RefAudio(WireModel):

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from config import HOME, PROJECT_ROOT
+from config import HOME, HOME_VARIABLE, PROJECT_ROOT
 from core.sums import SUMS_FILE
 from launcher.display import Display
 from launcher.plan import Planner
@@ -151,7 +151,8 @@ class DefaultModels:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _start(self, command: tuple[str, ...], log: str) -> Child:
-        environment, log_file = self._planner.environment, self._planner.log_file(log)
+        environment = {**self._planner.environment, HOME_VARIABLE: str(HOME)}
+        log_file = self._planner.log_file(log)
         return Child(command, environment=environment, log=log_file)
 
     async def _kill(self, child: Child) -> None:

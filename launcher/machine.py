@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_modules.web.certificates import Certificate, ensure_certificate
+from gateway_modules.web.certificates import Certificate, ensure_certificate, pinned_context
 from launcher.processes import bound_command
 from settings.sections import ServiceSettings
 
@@ -115,13 +115,12 @@ class GatewayTls:
     made: Certificate | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the context that verifies the gateway.
+        """Return a context for requests to the gateway.
 
-        A generated certificate names this machine; a configured one may name public hosts only, so
-        it is not verified.
+        A configured certificate may be renewed while the gateway runs, so it is not verified.
         """
         if self.made is not None:
-            return ssl.create_default_context(cafile=str(self.certfile))
+            return pinned_context(self.certfile)
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

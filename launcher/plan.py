@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from config import IS_INSTALLED, PROJECT_ROOT, Settings
+from config import HOME, HOME_VARIABLE, IS_INSTALLED, PROJECT_ROOT, Settings
 from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
@@ -257,6 +257,7 @@ class Planner:
             environment={
                 "PYTHONUNBUFFERED": "1",
                 **self.environment,
+                HOME_VARIABLE: str(HOME),  # a relative one means another folder there
                 VISIBLE: "",
                 **variables,
                 **secret,

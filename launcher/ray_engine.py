@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from config import CONFIG_FILE, HOME, Settings
 from core.files import ensure_admin_token
 from core.worker_tls import worker_ca
-from launcher.conductor import ClusterError, ClusterStatus, Conductor, Engine
+from launcher.conductor import END_MARGIN_S, ClusterError, ClusterStatus, Conductor, Engine
 from launcher.control import EXIT_NOT_RUNNING
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Options
@@ -288,10 +288,14 @@ def show_status(address: str, display: Display) -> int:
 def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
     """Stop the conductor, then the gateway, then the workers.
 
-    Sessions get `limit_s` to finish; with `now` they are ended at once.
+    Sessions get the cluster's drain time to finish, `limit_s` if the conductor does not respond;
+    with `now` they are ended at once.
     """
     connect(address)
     engine = RayEngine()
+    with suppress(ValueError, ClusterError):  # there is none, or it has failed
+        cluster, _ = ask(_actor(CONDUCTOR).orders)
+        limit_s = cluster.settings.service.drain_timeout_s + END_MARGIN_S
     engine.kill(CONDUCTOR)
     names = engine.names()
     if not names:

@@ -38,8 +38,8 @@ is_installed() {
     local made_from present extra
     [ -f "$stamp" ] || return 1
     { read -r made_from && read -r present; } <"$stamp" || return 1
-    [ "$made_from" = "$wanted_from" ] || return 1
     extras=$asked,$present
+    [ "$made_from" = "$wanted_from" ] || return 1
     for extra in ${asked//,/ }; do
         [[ ",$present," == *",$extra,"* ]] || return 1
     done

@@ -19,16 +19,18 @@ PROJECT_ROOT = Path(__file__).resolve().parents[1]
 IS_INSTALLED: Final = not (PROJECT_ROOT / "pyproject.toml").is_file()
 """Installed from a wheel, whose folder must not hold user files."""
 
+HOME_VARIABLE: Final = "MINICPMO_HOME"
+
 
 def _home() -> Path:
-    given = os.environ.get("MINICPMO_HOME")
+    given = os.environ.get(HOME_VARIABLE)
     if given:
         return Path(given).expanduser().absolute()
     if not IS_INSTALLED:
         return PROJECT_ROOT
     # Source: XDG Base Directory Specification, section 3.
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "minicpmo-live"
+    return Path(data).expanduser().absolute() / "minicpmo-live"
 
 
 HOME: Final = _home()

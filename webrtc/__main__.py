@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import random
-import ssl
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ import uvicorn
 from config import PRIVATE_UMASK, SettingsError, load_settings
 from core.logging_setup import setup_logging
 from core.serving.server import check_exposure
+from gateway_modules.web.certificates import pinned_context
 
 UNUSABLE: Final = 2  # exit status for invalid flags or configuration
 
@@ -51,14 +51,6 @@ class PortRangeLoop(asyncio.SelectorEventLoop):
         raise OSError(f"no UDP port from {self._ports[0]} to {self._ports[-1]} is free on {host}")
 
 
-def pinned(certfile: Path) -> ssl.SSLContext:
-    """Return a context that trusts exactly the gateway's certificate, regardless of its names."""
-    context = ssl.create_default_context(cafile=str(certfile))
-    context.check_hostname = False  # it may name public hosts only
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
-
-
 def main(
     gateway: Annotated[str, typer.Option(help="The gateway, as wss://127.0.0.1:8006.")],
     gateway_certfile: Annotated[
@@ -78,7 +70,7 @@ def main(
     try:
         settings = load_settings(config, {"webrtc.host": host, "webrtc.port": port})
         check_exposure(settings.webrtc.host, settings.security)
-        tls = pinned(gateway_certfile) if gateway_certfile else None
+        tls = pinned_context(gateway_certfile) if gateway_certfile else None
     except (SettingsError, ValueError, OSError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNUSABLE) from None

@@ -75,9 +75,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def set_up(project: Path, extras: str) -> subprocess.Popen[bytes]:
+def set_up(project: Path, extras: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHON": str(project / "python")}
-    return subprocess.Popen([project / "scripts" / "setup.sh", extras], env=environment)
+    command = [str(project / "scripts" / "setup.sh"), extras]
+    return subprocess.Popen(command, env=environment, stderr=stderr)
 
 
 def installed(project: Path) -> list[str]:
@@ -101,3 +102,33 @@ def test_an_environment_whose_making_was_interrupted_is_completed(project: Path)
     (project / "interrupted").unlink()
     assert set_up(project, "gateway").wait(LIMIT_S) == 0
     assert installed(project) == ["gateway"]
+
+
+def test_an_upgrade_installs_what_was_there_as_well(project: Path) -> None:
+    assert set_up(project, "gateway,webrtc").wait(LIMIT_S) == 0
+    (project / "constraints.txt").write_text("numpy==2\n")
+    assert set_up(project, "gateway").wait(LIMIT_S) == 0
+    assert installed(project) == ["gateway,webrtc", "gateway,gateway,webrtc"]
+
+
+def test_who_waits_for_another_set_up_says_so(project: Path) -> None:
+    lock = project / ".venv" / "packages.lock"
+    lock.parent.mkdir()
+    lock.symlink_to(str(os.getpid()))
+    waiting = set_up(project, "gateway", stderr=subprocess.PIPE)
+    assert waiting.stderr is not None
+    assert (
+        waiting.stderr.readline()
+        == f"Waiting for process {os.getpid()}, which holds .venv/packages.lock\n".encode()
+    )
+    lock.unlink()
+    assert waiting.wait(LIMIT_S) == 0 and installed(project) == ["gateway"]
+
+
+def test_a_lock_of_its_own_process_id_is_stale(project: Path) -> None:
+    """As in a container that was killed and starts again: its process ids repeat."""
+    script = (
+        "mkdir .venv; ln -s $$ .venv/packages.lock; "
+        ". scripts/one_at_a_time.sh; one_at_a_time packages"
+    )
+    assert subprocess.run(["bash", "-c", script], cwd=project, timeout=LIMIT_S).returncode == 0

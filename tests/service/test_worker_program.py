@@ -15,8 +15,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
+import worker
+from config import Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
 from tests.service.workers import (
@@ -194,6 +197,39 @@ def test_invalid_flags_are_named(
     done = CliRunner().invoke(cli, flags)
     assert done.exit_code == UNUSABLE
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "slots"),
+    [
+        (("--gpu-id", "0"), 1),  # too small for the model, and tried all the same
+        (("--worker-index", "1"), 52),
+        (("--gpu-id", "1", "--slots", "4"), 4),
+        (("--gpu-id", "1", "--backend", "fake"), None),
+    ],
+)
+def test_without_a_launcher_a_worker_counts_what_fits_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], slots: int | None
+) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text(
+        "#!/bin/sh\nprintf '0, GPU-a, Card A, 8192\\n1, GPU-b, Card B, 81920\\n'\n",
+        encoding="ascii",
+    )
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
+    monkeypatch.setattr(worker, "setup_logging", lambda *args, **options: None)
+    served: list[Settings] = []
+
+    def serve(app: FastAPI, settings: Settings, host: str, port: int) -> None:
+        served.append(settings)
+        raise ValueError  # before anything starts
+
+    monkeypatch.setattr(worker, "DrainingServer", serve)
+    assert CliRunner().invoke(cli, flags).exit_code == UNUSABLE
+    assert [settings.service.worker_slots for settings in served] == [slots]
 
 
 def test_delays_of_the_fake_are_read() -> None:

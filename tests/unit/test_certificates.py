@@ -7,6 +7,7 @@ import ssl
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,7 +21,10 @@ from gateway_modules.web.certificates import (
     Certificate,
     ensure_certificate,
     host_names,
+    pinned_context,
+    tls_context,
 )
+from launcher.machine import GatewayTls
 
 NAMES = ["localhost", "127.0.0.1", "::1", "studio", "192.168.7.9", "bücher.example"]
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -125,3 +129,26 @@ def test_every_host_name_fits_into_a_certificate(tmp_path: Path) -> None:
     assert socket.gethostname() in names
     assert len(names) == len(set(names))
     assert ensure_certificate(tmp_path).is_new
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)]
+    while ends:
+        for end in list(ends):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                ends.remove(end)
+
+
+def test_a_pinned_certificate_is_trusted_whatever_its_names_and_dates(tmp_path: Path) -> None:
+    """Or the launcher would kill the gateway whose certificate expires while it runs."""
+    long_ago = datetime.now(UTC) - timedelta(days=VALID_DAYS + 1)
+    expired = ensure_certificate(tmp_path / "expired", ["studio"], long_ago)
+    another = ensure_certificate(tmp_path / "another", ["studio"])
+    server = tls_context(expired.certfile, expired.keyfile)
+    shake_hands(server, pinned_context(expired.certfile))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server, pinned_context(another.certfile))
+    gateway = GatewayTls(expired.certfile, expired.keyfile, expired)
+    shake_hands(server, gateway.context())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Settings
+from config import HOME, Settings
 from launcher.machine import GatewayTls, Gpu
 from launcher.plan import (
     SAVED_GIB,
@@ -116,6 +116,7 @@ def test_a_worker_sees_its_own_gpu_alone() -> None:
     assert flag(second, "--worker-index") == "1"
     assert second.health_url == "http://127.0.0.1:22401/health"
     assert second.environment["HOME"] == "/h"
+    assert second.environment["MINICPMO_HOME"] == str(HOME), "a relative one is resolved once"
 
 
 def test_workers_on_the_cpu_share_the_cores() -> None:

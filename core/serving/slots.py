@@ -77,9 +77,9 @@ class Slots:
 
     @property
     def capacity(self) -> int:
-        """Sessions that may run now: at least one, at most the usable slots."""
+        """Sessions that may run now: at most the usable slots; zero only if all are lost."""
         ages_s = [self._now_s() - since_s for since_s in self._since_s.values()]
-        return min(self.count - self.lost, self.measured.sessions(ages_s))
+        return min(max(0, self.count - self.lost), self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""

@@ -8,7 +8,6 @@ each call a core.
 
 from __future__ import annotations
 
-import binascii
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -19,9 +18,8 @@ from typing import Final
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
-from pybase64 import b64decode
 
-from core.audio import MediaSource, opened
+from core.audio import MediaSource, decode_base64, opened
 from core.errors import PictureError, PictureTooLargeError
 from core.schemas import limits
 
@@ -119,10 +117,7 @@ def _too_many_bytes(allowed: PictureLimits) -> PictureTooLargeError:
 def _from_base64(text: str, allowed: PictureLimits) -> bytes:
     if len(text) > limits.base64_chars(allowed.max_bytes):
         raise _too_many_bytes(allowed)
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise PictureError("The picture is not valid Base64.") from error
+    return decode_base64(text, "picture", PictureError)
 
 
 def _decode(content: bytes, allowed: PictureLimits) -> Image.Image:

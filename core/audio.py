@@ -7,7 +7,6 @@ further files, such as playlists, are refused.
 
 from __future__ import annotations
 
-import binascii
 import itertools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -80,11 +79,14 @@ def decode_wire_audio(text: str, *, max_duration_s: float) -> FloatArray:
     """
     if len(text) > audio_chars(max_duration_s):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
+    return check_pcm(decode_base64(text, "audio", AudioError))
+
+
+def decode_base64(text: str, kind: str, problem: type[BadPayloadError]) -> bytes:
     try:
-        raw = b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise AudioError("The audio is not valid Base64.") from error
-    return check_pcm(raw)
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise problem(f"The {kind} is not valid Base64.") from error
 
 
 def check_pcm(sound: bytes) -> FloatArray:

@@ -7,7 +7,6 @@ reply is written to standard output.
 
 from __future__ import annotations
 
-import binascii
 import io
 import math
 import os
@@ -20,10 +19,9 @@ from typing import Any, Final
 import numpy as np
 import soundfile
 from PIL import Image
-from pybase64 import b64decode
 from pydantic import BaseModel, TypeAdapter
 
-from core.audio import check_audible, encode_wav, read_audio, to_pcm
+from core.audio import check_audible, decode_base64, encode_wav, read_audio, to_pcm
 from core.errors import OmniError, PictureError, PictureTooLargeError
 from core.images import decode_wire_pictures
 from core.media_process import DONE, pack, unpack
@@ -103,14 +101,10 @@ def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Medi
 
 
 def _clip(item: VideoContent) -> VideoClip:
-    try:
-        film = b64decode(item.data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise PictureError("The video is not valid Base64.") from error
     # Each second is one picture, followed by a composite of the other pictures of that second.
     # With more pictures per second they are smaller, so that any clip takes the same memory.
     return read_video(
-        film,
+        decode_base64(item.data, "video", PictureError),
         fps=float(item.stack_frames),
         max_frames=DEFAULT_MAX_FRAMES * item.stack_frames,
         max_side_px=DEFAULT_MAX_SIDE_PX // math.ceil(math.sqrt(item.stack_frames)),

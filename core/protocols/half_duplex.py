@@ -6,7 +6,7 @@ Detection processes one chunk at a time; audio that arrives during a reply is dr
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from core.endpointing import SpeechStarted
@@ -70,7 +70,10 @@ class DetectionQueue:
         self.speech_events: deque[SpeechEvent] = deque()
         self._limits = limits
         self._to_ignore_samples = COLD_START_SAMPLES
-        self.waiting: deque[bytes] = deque()  # audio
+        self.waiting: deque[tuple[int, bytes]] = deque()  # audio and its position in what was sent
+        self._sent_samples = 0  # by the client
+        self._clock_samples = 0  # of the detector: what it was given since its last reset
+        self._origin_samples = 0  # what turns a time of its clock into a position in what was sent
         self._is_detecting = False
         self._dropped = 0
         self._is_warned = False
@@ -81,18 +84,22 @@ class DetectionQueue:
         A chunk is assumed to arrive when its last sample was recorded. A client that sends a file
         faster than real time loses half a second of it at most.
         """
-        samples = len(chunk.audio_base64) // SAMPLE_BYTES
+        samples, begin_samples = len(chunk.audio_base64) // SAMPLE_BYTES, self._sent_samples
+        self.count(chunk)
         recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
         early_s = max(0.0, self.ready_s + messages.COLD_START_MS / MS_PER_S - recorded_from_s)
         ignored = min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
-        self.waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
+        heard = chunk.audio_base64[ignored * SAMPLE_BYTES :]
+        self.waiting.append((begin_samples + ignored, heard))
         effects = self.detect_next()
         max_chunks, dropped_before = self._limits.max_waiting_chunks, self._dropped
         max_bytes = self._limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ * SAMPLE_BYTES
-        while len(self.waiting) > max_chunks or sum(map(len, self.waiting)) > max_bytes:
+        while (
+            len(self.waiting) > max_chunks or sum(len(each) for _, each in self.waiting) > max_bytes
+        ):
             self.waiting.popleft()
             self._dropped += 1
         if self._dropped > dropped_before and not self._is_warned:
@@ -101,14 +108,25 @@ class DetectionQueue:
             effects.append(Send(WarningMessage(code=ErrorCode.LATE_CHUNK, message=text)))
         return effects
 
+    def count(self, chunk: messages.AudioChunk) -> None:
+        """Count audio as sent."""
+        self._sent_samples += len(chunk.audio_base64) // SAMPLE_BYTES
+
+    def reset(self) -> list[Effect]:
+        self._clock_samples = 0
+        return [ResetDetector()]
+
     def detect_next(self) -> list[Effect]:
         if self._is_detecting or not self.waiting:
             return []
         self._is_detecting = True
-        return [Detect(self.waiting.popleft())]
+        begin_samples, audio = self.waiting.popleft()
+        self._origin_samples = begin_samples - self._clock_samples
+        self._clock_samples += len(audio) // SAMPLE_BYTES
+        return [Detect(audio)]
 
     def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
-        """Queue the speech events of a chunk.
+        """Queue the speech events of a chunk; segments with their position in what was sent.
 
         Events after the last complete segment are dropped: detection restarts after the reply.
         """
@@ -120,7 +138,12 @@ class DetectionQueue:
         surplus = len(segments) - self._limits.max_waiting_segments
         if surplus > 0:
             speech_events = speech_events[segments[surplus - 1] + 1 :]
-        self.speech_events.extend(speech_events)
+        self.speech_events.extend(map(self._placed, speech_events))
+
+    def _placed(self, found: SpeechEvent) -> SpeechEvent:
+        if not isinstance(found, Segment):
+            return found
+        return replace(found, start_samples=self._origin_samples + found.start_samples)
 
 
 class HalfDuplexMachine(LiveMachine):
@@ -157,6 +180,10 @@ class HalfDuplexMachine(LiveMachine):
             return self.fail(problem)
         waiting = self._wait_for_audio(event.at_s)
         return [*waiting, *self._detection.append(event.message, event.at_s)]
+
+    def ignore_chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
+        self._detection.count(event.message)
+        return []
 
     def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
@@ -220,7 +247,7 @@ class HalfDuplexMachine(LiveMachine):
         self._phase = Phase.LISTENING
         effects = self._take_speech_events(now_s)
         if self._phase == Phase.LISTENING:
-            effects += [ResetDetector(), *self._wait_for_audio(now_s)]
+            effects += [*self._detection.reset(), *self._wait_for_audio(now_s)]
         return effects
 
     def _wait_for_audio(self, now_s: float) -> list[Effect]:
@@ -248,7 +275,7 @@ TABLE: Final = (
     Row("listening", "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
     Row("listening", "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
     Row("listening", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row("generating", "audio_chunk", SAME, "", MACHINE.ignore),
+    Row("generating", "audio_chunk", SAME, "", MACHINE.ignore_chunk),
     Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
     Row("generating", "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
     Row("generating", "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),

@@ -5,7 +5,6 @@ Resamplers and incomplete samples are carried over from one chunk of a stream to
 
 from __future__ import annotations
 
-import binascii
 import secrets
 import time
 from io import BytesIO
@@ -13,9 +12,8 @@ from typing import Final
 
 import numpy as np
 import soundfile
-from pybase64 import b64decode
 
-from core.audio import FloatArray, StreamResampler, resample, to_pcm
+from core.audio import FloatArray, StreamResampler, decode_base64, resample, to_pcm
 from core.errors import AudioError
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
@@ -49,7 +47,7 @@ class ClientSound:
         Raises `AudioError` if it is not Base64; the stream continues without it.
         """
         most_bytes = int(longest_s * self.format.rate_hz) * self.format.sample_bytes
-        return self.feed(_from_base64(text[: most_bytes // 3 * GROUP_CHARS]))
+        return self.feed(decode_base64(text[: most_bytes // 3 * GROUP_CHARS], "audio", AudioError))
 
     def feed(self, raw: bytes) -> FloatArray:
         """Decode the next bytes to [T] float32 at 16 kHz, possibly no samples yet."""
@@ -61,17 +59,10 @@ class ClientSound:
 
 def decode_pcm(text: str) -> FloatArray:
     """Decode Base64 of whole 16-bit samples to [T] float32; raises `AudioError`."""
-    raw = _from_base64(text)
+    raw = decode_base64(text, "audio", AudioError)
     if len(raw) % PCM_BYTES:
         raise AudioError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
     return decoded(raw, PCM, OUTPUT_SAMPLE_RATE_HZ)
-
-
-def _from_base64(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise AudioError("The audio is not valid Base64.") from error
 
 
 def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:

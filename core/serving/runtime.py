@@ -252,7 +252,7 @@ class WorkerRuntime:
                 "uptime_s": time.monotonic() - progress.began_s,
                 "capabilities": [kind.value for kind in CAPABILITIES],
                 "slots": slots.count,
-                "capacity": slots.capacity,
+                "capacity": slots.capacity or None,
                 "active_sessions": len(owners),
                 "model": self.backend.facts() if progress.is_loaded else None,
                 "transcribes_by": self.transcriber.kind if self.transcriber else None,

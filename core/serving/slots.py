@@ -12,7 +12,7 @@ from typing import Final
 
 from core.errors import WorkerBusyError
 from core.history import CacheOptions, RawMessage, canonical_history, compute_history_hash
-from core.modes import StreamingMode
+from core.modes import StreamingMode, Threads
 from core.protocols.events import MS_PER_S
 from core.schemas.queue import RequestType
 from core.schemas.streaming import WorkerPrefill
@@ -77,9 +77,9 @@ class Slots:
 
     @property
     def capacity(self) -> int:
-        """Sessions that may run now: at least one, at most the usable slots."""
+        """Sessions that may run now: at most the usable slots; zero only if all are lost."""
         ages_s = [self._now_s() - since_s for since_s in self._since_s.values()]
-        return min(self.count - self.lost, self.measured.sessions(ages_s))
+        return min(max(0, self.count - self.lost), self.measured.sessions(ages_s))
 
     def _may_start(self, owner: Owner) -> bool:
         """Whether a session may start now; starts of live ones beside running ones are spaced."""
@@ -145,6 +145,7 @@ class Conversation:
     history: list[RawMessage] = field(default_factory=list)  # in canonical form
     options: CacheOptions = field(default_factory=CacheOptions)  # which affect the cache
     history_hash: str | None = None  # as of its last turn; None before the first has ended
+    threads: Threads | None = None  # of the socket that used it last
     _marked: int = 0
 
     def mark(self) -> None:

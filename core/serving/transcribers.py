@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
+
+import numpy as np
 
 from core import errors
 from core.audio import FloatArray, encode_wire_audio, from_pcm, to_pcm
@@ -65,6 +68,9 @@ TRANSCRIPTION_PROMPT: Final = (
 )
 TOKENS_PER_S: Final = 8  # ours: twice the rate of a fast speaker
 FEWEST_TOKENS: Final = 32
+# Ours: longer speech is transcribed in parts, so that neither its audio nor its text exceeds what
+# one request may have (`CHAT_AUDIO_MAX_S`, `max_new_tokens`).
+PART_S: Final = 480.0
 # Segmentation of recordings; Whisper's window is 30 s.
 FILE_OPTIONS: Final = EndpointOptions(
     threshold=0.5, min_silence_duration_ms=500, speech_pad_ms=200, max_speech_duration_s=28.0
@@ -196,14 +202,19 @@ class ModelTranscriber:
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
         """See `Transcriber`; the model neither takes nor detects a language."""
-        length_s = duration_s(samples)
+        passages: list[Passage] = []
+        end_s = 0.0
         with self._waiting.place(samples):
-            async with self._turn:
-                sound = await asyncio.to_thread(encode_wire_audio, samples)
-                reply = await self._open_view().respond(_question(sound, length_s, options))
-        text = reply.text.strip()
-        passages = (Passage(0.0, length_s, text),) if text else ()
-        return Transcript(text, options.language or "", passages)
+            for part in np.array_split(samples, math.ceil(duration_s(samples) / PART_S) or 1):
+                begin_s, length_s = end_s, duration_s(part)
+                end_s += length_s
+                async with self._turn:
+                    sound = await asyncio.to_thread(encode_wire_audio, part)
+                    reply = await self._open_view().respond(_question(sound, length_s, options))
+                if text := reply.text.strip():
+                    passages.append(Passage(begin_s, end_s, text))
+        text = " ".join(passage.text for passage in passages)
+        return Transcript(text, options.language or "", tuple(passages))
 
     def close(self) -> None:
         """Do nothing: there is no process."""

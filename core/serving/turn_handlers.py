@@ -81,7 +81,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
 
     turn_effects = (effects.Prefill, effects.Generate)
     _conversation: Conversation | None = None  # during a turn
-    _latest: Conversation | None = None  # of this socket; retained, or evicted since
+    _latest_hash: str | None = None  # of this socket's conversation, after its last turn
 
     async def _perform(self, effect: effects.WorkEffect, emit: Emit) -> None:
         match effect:
@@ -135,13 +135,13 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
-        latest = self._latest
-        wanted = message.expect_hash or (latest.history_hash if latest else None)
+        threads, wanted = self._threads, message.expect_hash or self._latest_hash
         if message.clear_kv_cache or not wanted:
-            return Conversation(self._runtime.backend.open_streaming(self._threads))
+            return Conversation(self._runtime.backend.open_streaming(threads), threads=threads)
         found = self._runtime.store.take(wanted)
-        if found is not None and found is not latest:
-            found.view.use_threads(self._threads)
+        if found is not None and found.threads is not threads:
+            found.threads = threads
+            found.view.use_threads(threads)
         return found
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
@@ -173,11 +173,11 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             history_hash = await self._threads.run(conversation.settle)
             conversation.view.clear_rollback_point()
             if history_hash and conversation.view.kv_cache_length:
-                self._latest, self._conversation, self._view = conversation, None, None
+                self._latest_hash, self._conversation, self._view = history_hash, None, None
                 others = len(runtime.slots.owners) - 1
                 await runtime.free_all(runtime.store.keep(conversation, others))
             else:
-                self._latest = None
+                self._latest_hash = None
                 await self.free_view()
         runtime.slots.give_back(self._owner)
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from core.errors import OmniError, PictureError, PictureTooLargeError
 from core.images import (
     FRAME_LIMITS,
     KEPT_PIXELS,
     PICTURE_LIMITS,
+    TURNS,
     decode_wire_picture,
     decode_wire_pictures,
     read_picture,
@@ -167,6 +169,57 @@ def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.png", tmp_path):
         with pytest.raises(PictureError, match="There is no picture file"):
             read_picture(path)
+
+
+def exif_of(*entries: tuple[int, int, bytes]) -> bytes:
+    """Return an EXIF block of entries with one value each: tag, type, at most eight bytes."""
+    rest_at = 8 + 2 + 12 * len(entries) + 4  # after the header, the count, the entries, their end
+    made, rest = struct.pack("<2sHIH", b"II", 42, 8, len(entries)), b""
+    for tag, kind, value in entries:
+        if len(value) > 4:
+            value, rest = struct.pack("<I", rest_at + len(rest)), rest + value
+        made += struct.pack("<HHI", tag, kind, 1) + value.ljust(4, b"\0")
+    return b"Exif\0\0" + made + bytes(4) + rest
+
+
+SHORT, RATIONAL, SIGNED_SHORT, ASCII = 3, 5, 8, 2
+TURNED = (ORIENTATION_TAG, SHORT, struct.pack("<H", TURNED_RIGHT))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        (0x0128, RATIONAL, struct.pack("<II", 72, 1)),  # ResolutionUnit
+        (0x0100, RATIONAL, struct.pack("<II", 64, 1)),  # ImageWidth
+        (0x011A, ASCII, b"72"),  # XResolution
+        (0x0103, SIGNED_SHORT, struct.pack("<h", -1)),  # Compression
+    ],
+)
+def test_exif_entries_of_unusual_types_are_no_damage(entry: tuple[int, int, bytes]) -> None:
+    content = file_of(picture(), "JPEG", exif=exif_of(TURNED, entry), quality=95)
+    image = read_picture(content, allowed=FRAME_LIMITS)
+    assert image.size == (48, 64)
+    assert is_red(image, (40, 8))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(10))
+def test_every_orientation_is_turned_once(kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    content = file_of(picture(), kind, exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    image = read_picture(content)
+    assert np.array_equal(np.asarray(image), np.asarray(expected))
+    for made in (image, image.resize((32, 32)), Image.open(io.BytesIO(file_of(image, kind)))):
+        assert made.getexif().get(ORIENTATION_TAG) not in TURNS, "it would be turned again"
+
+
+def test_a_picture_whose_exif_cannot_be_read_stays_as_it_is() -> None:
+    for key in ("exif", "xmp"):  # as a text, where Pillow expects bytes
+        text = PngInfo()
+        text.add_text(key, "tiff:Orientation=6")
+        assert read_picture(file_of(picture(), "PNG", pnginfo=text)).size == (64, 48)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from core.protocols.events import (
     Segment,
     StopRequested,
     TimerName,
+    Transcribed,
     TurnFailed,
 )
 from core.schemas.common import TokenStats
@@ -32,13 +34,14 @@ from core.schemas.half_duplex import (
     VadState,
 )
 from core.schemas.limits import SAMPLE_BYTES
-from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
 from tests.fakes.duplex_scenes import half_duplex_scene as scene
 from tests.fakes.scenes import Scene, audio
 
 HALF_SECOND = audio(500)
+FIRST_SAMPLES = 8_000  # of the audio that is ignored; position of the first that is detected
 SPOKEN = Segment(bytes(4 * 16_000))
 STARTED = SpeechStarted(0)
 DISCARDED = SpeechDiscarded(0, 100)
@@ -109,7 +112,7 @@ def test_a_whole_turn(stage: Scene) -> None:
     assert speak(stage, SPOKEN) == TURN_START
     assert not stage.only(VadState).speaking
     assert stage.only(Generating).speech_duration_ms == 1_000
-    assert stage.only(Generate) == Generate(SPOKEN, 0)
+    assert stage.only(Generate) == Generate(replace(SPOKEN, start_samples=FIRST_SAMPLES), 0)
     assert stage.tell(piece(0)) == ["Send(chunk)"]
     assert stage.only(Chunk) == Chunk(chunk_index=0, text_delta="Hi")
     stats = TokenStats(generated_tokens=3)
@@ -188,7 +191,7 @@ def test_several_segments_of_one_chunk_are_answered_one_after_the_other(stage: S
     ]
     told = stage.tell(GenerateDone())
     assert told == ["Send(chunk)", "Send(turn_done)", "Send(vad_state)", *TURN_START]
-    assert stage.only(Generate) == Generate(second, 1)
+    assert stage.only(Generate) == Generate(replace(second, start_samples=FIRST_SAMPLES), 1)
     assert stage.tell(GenerateDone()) == ["Send(chunk)", "Send(turn_done)", *BACK]
 
 
@@ -199,7 +202,36 @@ def test_of_too_many_segments_the_oldest_are_dropped() -> None:
     answered = [stage.only(Generate).request]
     while "Generate" in stage.tell(GenerateDone()):
         answered.append(stage.only(Generate).request)
-    assert answered == segments[2:]
+    assert answered == [replace(each, start_samples=FIRST_SAMPLES) for each in segments[2:]]
+
+
+def test_speech_is_placed_in_all_audio_sent(stage: Scene) -> None:
+    """The detector counts from its last reset, and hears neither ignored nor dropped audio."""
+    second = replace(SPOKEN, start_samples=1_600)
+    speak(stage)
+    assert start_ms(stage) == 500, "after the ignored half second"
+    stage.say("audio_chunk", audio=HALF_SECOND)  # during the reply
+    stage.tell(GenerateDone())
+    stage.say("audio_chunk", audio=HALF_SECOND)  # from 1.5 s to 2 s, without speech
+    stage.tell(Detected())
+    speak(stage, STARTED, second)
+    assert start_ms(stage) == 1_600
+
+
+def test_audio_dropped_before_detection_counts_as_sent() -> None:
+    stage = scene(max_waiting_chunks=1)
+    for _ in range(3):  # from 0.5 s to 2 s; the second of them is dropped
+        stage.say("audio_chunk", audio=HALF_SECOND)
+    stage.tell(Detected())
+    stage.tell(Detected((STARTED, replace(SPOKEN, start_samples=8_000))))
+    assert start_ms(stage) == 1_500
+
+
+def start_ms(stage: Scene) -> int:
+    """Return where the transcript of the segment being answered says that it begins."""
+    segment = stage.only(Generate).request
+    stage.tell(Transcribed(segment, "Hello."))
+    return stage.only(UserTranscript).start_ms
 
 
 # --- interrupt and stop ---

@@ -13,6 +13,7 @@ from core.errors import WorkerBusyError
 from core.history import CacheOptions, compute_history_hash, next_history_hash
 from core.modes import Threads
 from core.protocols.effects import Prefill, Retain
+from core.protocols.events import CacheMissed
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
@@ -275,7 +276,7 @@ async def test_another_socket_that_continues_a_conversation_takes_it_over() -> N
         other = Bench(made.runtime)
         view, moves = None, list[int]()
         await made.do(FEED, ANSWER, Retain())
-        for socket in (made, other):
+        for socket in (made, other, made):
             kept = made.runtime.store.newest
             assert kept is not None and view in (None, kept.view)
             view = kept.view
@@ -283,5 +284,18 @@ async def test_another_socket_that_continues_a_conversation_takes_it_over() -> N
             await socket.do(Prefill(more), ANSWER, Retain())
             assert isinstance(view, Moving)
             moves.append(view.moves)
-        assert moves == [0, 1]
+        assert moves == [0, 1, 2]
         await other.handler.release()
+
+
+@in_loop
+async def test_a_socket_is_not_given_what_another_one_has_added() -> None:
+    async with bench(FakeBackend(QUICK)) as made:
+        await made.do(FEED, ANSWER, Retain())
+        kept, other = made.runtime.store.newest, Bench(made.runtime)
+        assert kept is not None
+        more = streaming.WorkerPrefill(messages=MESSAGE.messages, expect_hash=kept.history_hash)
+        await other.do(Prefill(more), ANSWER, Retain())
+        await other.handler.release()
+        later = streaming.WorkerPrefill(messages=MESSAGE.messages)
+        assert await made.do(Prefill(later)) == CacheMissed()

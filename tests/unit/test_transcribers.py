@@ -170,6 +170,17 @@ async def test_the_model_is_asked_with_its_transcription_prompt() -> None:
     assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)
 
 
+@pytest.mark.parametrize("length_s", [520, 610])  # a longer text, and longer audio, than allowed
+@in_loop
+async def test_the_model_transcribes_long_speech_in_parts(length_s: int) -> None:
+    transcriber = ModelTranscriber(lambda: FakeChatView(FakeTimes(), None))  # type: ignore[arg-type]
+    transcript = await transcriber.transcribe(np.zeros(16_000 * length_s, np.float32))
+    first, second = transcript.passages
+    assert (first.start_s, first.end_s) == (0.0, length_s / 2)
+    assert (second.start_s, second.end_s) == (length_s / 2, length_s)
+    assert transcript.text == f"{first.text} {second.text}"
+
+
 def chosen(by: str, kind: ModelKind, folder: Path) -> str | None:
     wanted = Settings.model_validate({"transcription": {"by": by}}).transcription
     facts = ModelFacts(name="", kind=kind, device="cpu")

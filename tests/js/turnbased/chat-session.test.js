@@ -186,6 +186,17 @@ test("a kept conversation comes back, a broken answer repaired", async () => {
   assert.equal(await session.open({ ...head, id: "nowhere" }), false);
 });
 
+test("opening the conversation that is shown leaves its answer as it is", async () => {
+  const scene = setUp();
+  const { chat, session } = scene;
+  session.ask("Hello", []);
+  await settle();
+  chat.write("Hi");
+  assert.equal(await session.open(session.head), true);
+  assert.equal(session.isBusy, true);
+  assert.deepEqual(texts(session), ["user: Hello", "assistant: Hi"]);
+});
+
 test("a deleted conversation stays deleted, even if its answer was still being generated", async () => {
   const { chat, session, kept } = setUp();
   session.ask("Hello", []);

@@ -197,8 +197,10 @@ export class ChatSession extends Emitter {
       messageCount: messages.length,
       sizeBytes: sizeOf(this.conversation),
     };
+    const { id } = this.head;
     try {
-      await this.#options.store.write(this.head, body);
+      const keptId = await this.#options.store.write(this.head, body);
+      if (this.head.id === id) this.head = { ...this.head, id: keptId };
     } catch (error) {
       console.info("The conversation could not be kept.", error);
       this.emit("problem", { code: "not_kept" });

@@ -48,6 +48,8 @@ class FakeMicrophone extends EventTarget {
 
 class FakePlayer extends EventTarget {
   isPlaying = false;
+  isRunning = true;
+  resumes = 0;
   /** @type {string[]} */
   done = [];
   async init() {
@@ -70,6 +72,12 @@ class FakePlayer extends EventTarget {
   }
   flush() {
     this.done.push("flush");
+  }
+  resume() {
+    this.resumes += 1;
+  }
+  skipToNow() {
+    this.done.push("skip");
   }
   async stop() {
     this.done.push("stop");
@@ -225,6 +233,23 @@ test("a silent microphone is told and taken back", async () => {
       ["solved", "silent_microphone"],
     ],
   );
+  call.session?.close();
+});
+
+test("a player that the browser has not let start is told, and plays nothing late", async () => {
+  const { call, sockets, players, events } = stage();
+  const started = call.start({});
+  await settle();
+  const [player] = players;
+  assert.equal(player.resumes, 1, "with an open microphone the browser may let it play");
+  player.isRunning = false;
+  await started;
+  sockets.last().open();
+  sockets.last().hear(QUEUE_DONE, PREPARED);
+  assert.deepEqual(problemsIn(events), ["sound_suspended"]);
+  for (let time = 0; time < 2; time += 1) player.dispatchEvent(new CustomEvent("resumed"));
+  assert.deepEqual(events.at(-1), { type: "solved", detail: { code: "sound_suspended" } });
+  assert.deepEqual(player.done, ["init", "skip"]);
   call.session?.close();
 });
 

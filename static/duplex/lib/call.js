@@ -171,6 +171,7 @@ export class Call extends Emitter {
     on.on("prepared", () => {
       this.source?.start();
       this.#wakeLock ??= this.#options.parts.keepAwake();
+      this.#awaitSound();
       this.emit("prepared", null);
     });
     on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {
@@ -182,6 +183,14 @@ export class Call extends Emitter {
     on.on("warning", (warning) => this.emit("warning", warning));
     on.on("ended", (end) => void this.#onEnded(end));
     return session;
+  }
+
+  /** Without a gesture the browser may not have let the player start. */
+  #awaitSound() {
+    const { player } = this;
+    if (!player || player.isRunning) return;
+    this.#reportProblem("sound_suspended");
+    player.addEventListener("resumed", () => player.skipToNow(), { once: true }); // the rest would be played late
   }
 
   async #onEnded(/** @type {{reason: EndReason, state: Session["state"]}} */ end) {
@@ -210,6 +219,7 @@ export class Call extends Emitter {
     const source = await this.#options.openSource();
     const player = this.player;
     if (round !== this.#round || !player) return source.close(); // the call may have ended meanwhile
+    player.resume(); // Safari lets a page play while it records
     const before = this.source;
     this.#sourceEnd?.abort();
     this.source = source;

@@ -13,9 +13,11 @@ import { settle } from "../fakes/socket.js";
 /** @extends {Emitter<Record<string, any>>} `any`: no event of it is looked at */
 class FakePlayer extends Emitter {
   isPlaying = false;
+  isRunning = true;
   async init() {}
   async stop() {}
   flush() {}
+  resume() {}
 }
 
 class FakeBargeIn extends EventTarget {

@@ -1,7 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { STATE_LOOKS, callStateOf, controlsFor, hintOf, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
+import {
+  STATE_LOOKS,
+  callStateOf,
+  controlsFor,
+  hintOf,
+  pauseHint,
+  tabStateOf,
+  throttledWarnings,
+} from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
@@ -60,6 +68,17 @@ test("only what makes sense can be pressed", () => {
 test("while an answer is held back the model counts as listening", () => {
   assert.equal(callStateOf(state({ phase: "running", activity: "speaking" }), true), "listening");
   assert.equal(callStateOf(state({ phase: "running", activity: "thinking" }), true), "thinking");
+});
+
+test("a call whose connection is lost neither listens nor is paused, and its hint says so", () => {
+  for (const phase of /** @type {const} */ (["running", "pausing", "paused"])) {
+    const lost = state({ phase, activity: "listening", isLost: true, pauseEndsAtMs: 1 });
+    assert.equal(callStateOf(lost), "connecting");
+    assert.equal(tabStateOf(lost), "queued");
+    assert.equal(pauseHint(lost), null);
+  }
+  const call = { isMuted: false, canMute: true, isHalf: false };
+  assert.notEqual(hintOf("connecting", { ...call, isLost: true }), hintOf("connecting", call));
 });
 
 test("a kind of warning is shown now and then only, and others not at all", () => {

@@ -280,6 +280,24 @@ test("whatever ends the session closes the devices and says why", async () => {
   assert.equal(call.isActive, false);
 });
 
+test("a call that is started while the last one's devices close keeps its own", async () => {
+  const { call, socket, sockets, players, microphones } = await talking();
+  /** @type {(value: void) => void} */ let finish = () => {};
+  call.beforeClose(() => new Promise((resolve) => (finish = resolve)));
+  socket.hear({ type: "timeout", elapsed_s: 180.2, reason: "inactivity" });
+  const started = call.start({});
+  await settle();
+  finish();
+  await settle();
+  assert.equal(await started, true);
+  assert.equal(sockets.all.length, 2);
+  assert.deepEqual([microphones[0].isClosed, microphones[1].isClosed], [true, false]);
+  assert.deepEqual(players[1].done, ["init"]);
+  assert.ok(call.player && call.source);
+  call.session?.close();
+  finish();
+});
+
 test("the chosen speaker is used from the start", async () => {
   const { call, players } = stage({ devices: { micId: "m", speakerId: "s" } });
   await call.start({});

@@ -64,6 +64,7 @@ export class Call extends Emitter {
   #isReopening = false;
   #isSourceLost = false;
   /** @type {(() => Promise<void>)[]} */ #closers = [];
+  /** @type {Promise<unknown>} until the last call's devices are closed */ #closing = Promise.resolve();
 
   constructor(/** @type {CallOptions<Session>} */ options, /** @type {(call: Call<Session, Kind>) => Kind} */ createKind) {
     super();
@@ -99,6 +100,7 @@ export class Call extends Emitter {
     const round = ++this.#round;
     this.setDevices({ isStarting: true, isMuted: false, isHeld: false });
     try {
+      await this.#closing;
       this.session ??= await this.#makeSession();
       await this.#openPlayer(round);
       await this.#openSource(round);
@@ -278,7 +280,11 @@ export class Call extends Emitter {
     if (this.session?.isActive) this.emit("problem", warningOf(code));
   }
 
-  async #closeDevices() {
+  #closeDevices() {
+    return (this.#closing = Promise.all([this.#closing, this.#closeNow()]));
+  }
+
+  async #closeNow() {
     this.kind.onClosing?.();
     await Promise.allSettled(this.#closers.map((run) => run()));
     const { source, player } = this;

@@ -1,6 +1,6 @@
 /** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
-import { codeOf, formatClock, t } from "../../shared/texts.js";
+import { codeOf, formatClock, MS_PER_S, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
@@ -182,8 +182,9 @@ export function hintOf(callState, { isMuted, canMute, isHalf, isLost }) {
   return isHalf && !SHARED_HINTS.has(callState) ? t(`half.hint.${callState}`) : t(`live.hint.${callState}`);
 }
 
-export function pauseHint(/** @type {SessionState} */ state) {
+/** @param {SessionState} state @param {number} nowMs on the session's clock */
+export function pauseHint(state, nowMs) {
   if (state.phase !== "paused" || state.isLost || state.pauseEndsAtMs === null) return null;
   if (state.isAutoPaused) return t("live.hint.paused_auto");
-  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
+  return t("live.hint.paused", { time: formatClock(Math.ceil((state.pauseEndsAtMs - nowMs) / MS_PER_S)) });
 }

@@ -48,7 +48,7 @@ function stageOf({ state, devices }) {
   return {
     callState,
     sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_LOOKS[callState].sign,
-    hint: (isHalf ? null : pauseHint(state)) ?? hint,
+    hint: (isHalf ? null : pauseHint(state, performance.now())) ?? hint,
   };
 }
 

@@ -165,6 +165,7 @@ export class ChatSession extends Emitter {
   /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists, or cannot be read */
   async open(head) {
     this.#chosenId = head.id;
+    if (head.id === this.head.id) return true; // what is shown is newer than what is stored
     const body = await this.#options.store.read(head.id).catch(() => null);
     if (!body) return false;
     if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
@@ -196,8 +197,10 @@ export class ChatSession extends Emitter {
       messageCount: messages.length,
       sizeBytes: sizeOf(this.conversation),
     };
+    const { id } = this.head;
     try {
-      await this.#options.store.write(this.head, body);
+      const keptId = await this.#options.store.write(this.head, body);
+      if (this.head.id === id) this.head = { ...this.head, id: keptId };
     } catch (error) {
       console.info("The conversation could not be kept.", error);
       this.emit("problem", { code: "not_kept" });

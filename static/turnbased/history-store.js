@@ -19,6 +19,8 @@ function answered(request) {
   });
 }
 
+const randomWord = () => Math.random().toString(36).slice(2);
+
 /** @template Body @typedef {Awaited<ReturnType<typeof openHistory<Body>>>} HistoryStore */
 
 /** @template Body @param {IDBFactory} factory @throws {DOMException} storage is blocked */
@@ -31,6 +33,8 @@ export async function openHistory(factory) {
   };
   const database = await answered(opening);
   database.onversionchange = () => database.close();
+  /** Where what this tab has last read or written is stored. @type {Map<string, {id: string, revision?: string}>} */
+  const places = new Map();
 
   const read = (/** @type {string} */ name) => database.transaction(name).objectStore(name);
   /** @param {string[]} names @param {(...stores: IDBObjectStore[]) => void} work @returns {Promise<void>} */
@@ -46,15 +50,35 @@ export async function openHistory(factory) {
   return {
     list,
     /** @param {string} id @returns {Promise<Body | null>} */
-    read: async (id) => (await answered(read(BODIES).get(id))) ?? null,
-    /** Deletes others where there is no room. @param {Head} head @param {Body} body */
+    async read(id) {
+      const transaction = database.transaction([HEADS, BODIES]);
+      const [head, body] = await Promise.all([HEADS, BODIES].map((name) => answered(transaction.objectStore(name).get(id))));
+      places.set(id, { id, revision: head?.revision });
+      return body ?? null;
+    },
+    /**
+     * Deletes others where there is no room.
+     * @param {Head} head
+     * @param {Body} body
+     * @returns {Promise<string>} its id; a new one if another tab has changed the conversation, so that both are kept
+     */
     async write(head, body) {
-      const dropped = conversationsToDrop([...(await list()).filter(({ id }) => id !== head.id), head], head.id);
+      const kept = { ...head, revision: randomWord() };
       await change([HEADS, BODIES], (heads, bodies) => {
-        for (const id of dropped) for (const store of [heads, bodies]) store.delete(id);
-        heads.put(head);
-        bodies.put(body, head.id);
+        const listing = heads.getAll();
+        listing.onsuccess = () => {
+          const place = places.get(head.id) ?? { id: head.id };
+          const before = listing.result.find(({ id }) => id === place.id);
+          const isOthers = before && before.revision !== place.revision;
+          kept.id = isOthers ? `c${randomWord()}` : place.id;
+          const others = listing.result.filter(({ id }) => id !== kept.id);
+          for (const id of conversationsToDrop([...others, kept], kept.id)) for (const store of [heads, bodies]) store.delete(id);
+          heads.put(kept);
+          bodies.put(body, kept.id);
+        };
       });
+      places.set(head.id, kept).set(kept.id, kept);
+      return kept.id;
     },
     rename: (/** @type {string} */ id, /** @type {string} */ title) =>
       change([HEADS], (heads) => {
@@ -74,8 +98,8 @@ export async function openHistory(factory) {
 export function forgetfulHistory() {
   const ignored = async () => {};
   const empty = async () => null;
-  const changes = { write: ignored, rename: ignored, remove: ignored, clear: ignored, writeDraft: ignored };
-  return { list: async () => [], read: empty, readDraft: empty, ...changes };
+  const changes = { rename: ignored, remove: ignored, clear: ignored, writeDraft: ignored };
+  return { list: async () => [], read: empty, readDraft: empty, write: async ({ id }) => id, ...changes };
 }
 
 // Retention: at most 50 conversations and 200 MiB; the least recently used are deleted first.

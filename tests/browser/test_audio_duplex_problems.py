@@ -76,7 +76,7 @@ def test_a_page_without_tls_says_so_at_once(
 def test_a_microphone_of_complete_silence_is_told(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit("/audio_duplex", at=fake_site, devices=Devices(microphone="scripted"))
     calls.start(page)
-    expect_problem(page, "silent_microphone", "The microphone delivers complete silence.")
+    expect_problem(page, "silent_microphone", "No sound comes from the microphone.")
     calls.wait_for_phase(page, "running")
 
 

@@ -108,7 +108,7 @@ def test_a_muted_microphone_is_told_from_a_quiet_one(visit: Visits, tmp_path: Pa
     silence = write_speech(tmp_path / "silence.wav", silence_16k(4))
     page = visit("/check", devices=Devices(speech=silence))
     press(page, "Test the microphone")
-    finding(page, "microphone", "bad", "The microphone delivers complete silence.")
+    finding(page, "microphone", "bad", "No sound comes from the microphone.")
     finding(page, "microphone", "bad", "mute switch")
     expect(page.locator("#verdict-text")).to_have_text("Something needs fixing.")
 

@@ -110,6 +110,21 @@ def test_escape_never_deletes_the_conversations(visit: Visits) -> None:
     expect(page.locator(".history-row")).to_have_count(1)
 
 
+def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "Hello")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(messages(other, "user")).to_have_count(1)
+    ask(page, "In one tab", count=2)
+    ask(other, "In the other", count=2)
+    rows = other.locator(".history-open")
+    expect(rows).to_have_count(2)
+    for row, text in enumerate(["In the other", "In one tab"]):
+        rows.nth(row).click()
+        expect(messages(other, "user").last).to_contain_text(text)
+
+
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "Keep me")

@@ -225,7 +225,7 @@ def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> No
     player = answer.locator(".answer-voice")
     expect(player).to_be_visible()
     wait_until_quiet(page)
-    expect(page.get_by_role("button", name="Mute the voice")).to_be_hidden()
+    expect(page.get_by_role("button", name="Stop reading aloud")).to_be_hidden()
     with page.expect_download() as download:
         player.get_by_role("link", name="Download: Voice of the answer").click()
     file = tmp_path / "answer.wav"

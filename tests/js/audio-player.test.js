@@ -150,6 +150,39 @@ test("a suspended context is resumed", async () => {
   assert.equal(context.state, "running");
 });
 
+test("what was queued before the browser let the page play is dropped, and the rest of the turn is played", async () => {
+  class Blocked extends FakeContext {
+    /** @override */ state = "suspended";
+    isAllowed = false;
+    /** @override */ resume() {
+      return this.isAllowed ? super.resume() : /** @type {Promise<void>} */ (new Promise(() => {}));
+    }
+  }
+  Object.assign(globalThis, { AudioContext: Blocked });
+  const { player, context } = await createScene();
+  player.resume();
+  assert.equal(player.isRunning, false);
+  player.beginTurn(1);
+  for (let second = 0; second < 10; second += 1) player.playChunk(SECOND);
+  player.addEventListener("resumed", () => player.skipToNow(), { once: true });
+  /** @type {Blocked} */ (context).isAllowed = true;
+  player.resume();
+  assert.equal(player.isRunning, true);
+  for (const { when, stopAt } of context.started) assert.ok((stopAt ?? Infinity) < when, "never heard");
+  context.currentTime = 1;
+  assert.equal(player.playChunk(SECOND), true);
+  assertNear(context.started[10].when, 1.205);
+});
+
+test("a turn that was flushed stays silent when the rest is skipped", async () => {
+  const { player } = await createScene();
+  player.beginTurn(7);
+  player.playChunk(SECOND);
+  player.flush();
+  player.skipToNow();
+  assert.equal(player.playChunk(SECOND), false);
+});
+
 test("stop closes the context, and nothing is played afterwards", async () => {
   const { player, context } = await createScene();
   await player.stop();

@@ -48,6 +48,8 @@ class FakeMicrophone extends EventTarget {
 
 class FakePlayer extends EventTarget {
   isPlaying = false;
+  isRunning = true;
+  resumes = 0;
   /** @type {string[]} */
   done = [];
   async init() {
@@ -70,6 +72,12 @@ class FakePlayer extends EventTarget {
   }
   flush() {
     this.done.push("flush");
+  }
+  resume() {
+    this.resumes += 1;
+  }
+  skipToNow() {
+    this.done.push("skip");
   }
   async stop() {
     this.done.push("stop");
@@ -228,6 +236,23 @@ test("a silent microphone is told and taken back", async () => {
   call.session?.close();
 });
 
+test("a player that the browser has not let start is told, and plays nothing late", async () => {
+  const { call, sockets, players, events } = stage();
+  const started = call.start({});
+  await settle();
+  const [player] = players;
+  assert.equal(player.resumes, 1, "with an open microphone the browser may let it play");
+  player.isRunning = false;
+  await started;
+  sockets.last().open();
+  sockets.last().hear(QUEUE_DONE, PREPARED);
+  assert.deepEqual(problemsIn(events), ["sound_suspended"]);
+  for (let time = 0; time < 2; time += 1) player.dispatchEvent(new CustomEvent("resumed"));
+  assert.deepEqual(events.at(-1), { type: "solved", detail: { code: "sound_suspended" } });
+  assert.deepEqual(player.done, ["init", "skip"]);
+  call.session?.close();
+});
+
 test("mute keeps the sound back and the level down", async () => {
   const { call, socket, microphone } = await talking();
   microphone.tell("level", { rms: 0.3 });
@@ -253,6 +278,24 @@ test("whatever ends the session closes the devices and says why", async () => {
   const ended = events.find(({ type }) => type === "ended");
   assert.equal(ended?.detail.state.recordingSessionId, "rec_1");
   assert.equal(call.isActive, false);
+});
+
+test("a call that is started while the last one's devices close keeps its own", async () => {
+  const { call, socket, sockets, players, microphones } = await talking();
+  /** @type {(value: void) => void} */ let finish = () => {};
+  call.beforeClose(() => new Promise((resolve) => (finish = resolve)));
+  socket.hear({ type: "timeout", elapsed_s: 180.2, reason: "inactivity" });
+  const started = call.start({});
+  await settle();
+  finish();
+  await settle();
+  assert.equal(await started, true);
+  assert.equal(sockets.all.length, 2);
+  assert.deepEqual([microphones[0].isClosed, microphones[1].isClosed], [true, false]);
+  assert.deepEqual(players[1].done, ["init"]);
+  assert.ok(call.player && call.source);
+  call.session?.close();
+  finish();
 });
 
 test("the chosen speaker is used from the start", async () => {

@@ -32,6 +32,7 @@ test("a session asks to be resumable, and comes back with what it has", () => {
   assert.equal(new URL(socket.url).search, "?resumable=1");
   socket.vanish();
   assert.equal(session.sendChunk(UNIT), "not_running");
+  assert.equal(session.state.isLost, true);
   mock.timers.tick(200);
   const next = sockets.last();
   assert.equal(new URL(next.url).search, "?resume_token=abc&last_seq=3");
@@ -39,11 +40,12 @@ test("a session asks to be resumable, and comes back with what it has", () => {
   assert.equal(session.sendChunk(UNIT), "not_running"); // nothing is sent before the session goes on
   next.hear(OFFER, RESUMED, { ...listens(), seq: 4 });
   assert.equal(session.sendChunk(UNIT), "sent");
+  assert.equal(session.state.isLost, false);
   assert.deepEqual(told(events), ["reconnecting", "reconnected", "result"]);
 });
 
 test("it tries until the session is not kept any more, then says why it ended", async () => {
-  const { sockets, clock, server, events } = talking();
+  const { session, sockets, clock, server, events } = talking();
   server.isReachable = false;
   while (!told(events).some((word) => word.startsWith("end")) && sockets.all.length < 1_000) {
     sockets.last().vanish();
@@ -52,6 +54,7 @@ test("it tries until the session is not kept any more, then says why it ended", 
     await settle();
   }
   assert.deepEqual(told(events), ["reconnecting", "end server_gone"]);
+  assert.equal(session.state.isLost, false);
   assert.ok(sockets.all.length >= 30 && sockets.all.length <= 33, String(sockets.all.length));
 });
 

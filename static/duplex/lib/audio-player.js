@@ -68,6 +68,16 @@ export class AudioPlayer extends Emitter {
     this.#timer = setInterval(() => this.#report(), METRICS_INTERVAL_MS);
   }
 
+  /** False until the browser lets the page play. */
+  get isRunning() {
+    return this.#context?.state === "running";
+  }
+
+  /** Tries again to start the output. */
+  resume() {
+    this.#context?.resume().catch(() => undefined); // `keepRunning` tries again at the next gesture
+  }
+
   get isPlaying() {
     return this.#context !== null && this.#schedule.isPlaying(this.#now);
   }
@@ -139,6 +149,13 @@ export class AudioPlayer extends Emitter {
     this.#wasPlaying = false;
     if (lostMs > 0) this.emit("flushed", null);
     return lostMs;
+  }
+
+  /** Drops what is queued; the rest of the turn is played. */
+  skipToNow() {
+    const isDiscarding = this.#isDiscarding;
+    this.flush();
+    this.#isDiscarding = isDiscarding;
   }
 
   /** Fades out within 30 ms and pauses; chunks are still accepted. */

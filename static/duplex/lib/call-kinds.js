@@ -39,6 +39,7 @@ class FullDuplex {
   /** @type {VoiceDetector | null} */ #detector = null;
   userTurns = new UserTurns();
   #isPaused = false;
+  #isPausedByLoss = false; // of the microphone, and not by the user or a hidden page
   /** @type {ReturnType<typeof setInterval> | undefined} */ #finishTimer;
   #delayMs = 0;
 
@@ -70,6 +71,7 @@ class FullDuplex {
     const isPaused = phase === "pausing" || phase === "paused";
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;
+    if (!isPaused) this.#isPausedByLoss = false;
     isPaused ? this.#call.source?.pause?.() : this.#call.source?.resume?.();
     this.#enableBargeIn();
   }
@@ -105,8 +107,11 @@ class FullDuplex {
   }
 
   onSourceLost(/** @type {boolean} */ isLost) {
-    if (isLost) this.#call.session?.pause();
-    else this.#call.session?.resume();
+    const { session, state } = this.#call;
+    if (isLost) {
+      this.#isPausedByLoss ||= state.phase === "running";
+      session?.pause();
+    } else if (this.#isPausedByLoss) session?.resume({ isAuto: true });
   }
 
   #enableBargeIn() {

@@ -1,6 +1,6 @@
 /** The state of a call as shown by orb, state line, title and buttons. Pure. */
 
-import { codeOf, formatClock, t } from "../../shared/texts.js";
+import { codeOf, formatClock, MS_PER_S, t } from "../../shared/texts.js";
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
@@ -25,14 +25,15 @@ export const STATE_LOOKS = Object.freeze({
 
 /** @typedef {keyof typeof STATE_LOOKS} CallState */
 
-/** @typedef {Pick<SessionState, "phase" | "activity"> | Pick<HalfState, "phase" | "activity">} Doing */
+/** @typedef {(Pick<SessionState, "phase" | "activity"> | Pick<HalfState, "phase" | "activity">) & {isLost?: boolean}} Doing */
 
 /**
  * @param {Doing} state
  * @param {boolean} [isHeld] the answer is held back because the user may be interrupting: the model listens already
  * @returns {CallState}
  */
-export function callStateOf({ phase, activity }, isHeld = false) {
+export function callStateOf({ phase, activity, isLost }, isHeld = false) {
+  if (isLost) return "connecting";
   if (phase === "queued") return "waiting";
   if (phase !== "running") return phase;
   return activity === "none" || (activity === "speaking" && isHeld) ? "listening" : activity;
@@ -51,9 +52,9 @@ export function controlsFor({ phase, activity }, isStarting = false) {
   };
 }
 
-/** @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session. */
-export function tabStateOf({ phase, activity, end }) {
-  if (phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
+/** @param {{phase: string, activity: string, isLost?: boolean, end?: {isByUser: boolean} | null}} session State of a session. */
+export function tabStateOf({ phase, activity, isLost, end }) {
+  if (isLost || phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
   if (phase === "paused") return "paused";
   if (phase === "running" || phase === "pausing") {
     return activity === "speaking" ? "speaking" : "listening";
@@ -172,16 +173,18 @@ export function stopKey(/** @type {Pick<SessionState, "phase" | "preparedAtMs">}
 /** States with the same hint in both kinds of call. @type {ReadonlySet<CallState>} */
 const SHARED_HINTS = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing"]));
 
-/** @param {CallState} callState @param {{isMuted: boolean, canMute: boolean, isHalf: boolean}} call */
-export function hintOf(callState, { isMuted, canMute, isHalf }) {
+/** @param {CallState} callState @param {{isMuted: boolean, canMute: boolean, isHalf: boolean, isLost?: boolean}} call */
+export function hintOf(callState, { isMuted, canMute, isHalf, isLost }) {
+  if (isLost) return t("problem.reconnecting.next");
   const isHeard = callState === "listening" || callState === "hearing" || (callState === "speaking" && !isHalf);
   if (isMuted && isHeard) return t("live.hint.muted");
   if (!canMute && (isHeard || (callState === "thinking" && !isHalf))) return t("live.hint.no_microphone");
   return isHalf && !SHARED_HINTS.has(callState) ? t(`half.hint.${callState}`) : t(`live.hint.${callState}`);
 }
 
-export function pauseHint(/** @type {SessionState} */ state) {
-  if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
+/** @param {SessionState} state @param {number} nowMs on the session's clock */
+export function pauseHint(state, nowMs) {
+  if (state.phase !== "paused" || state.isLost || state.pauseEndsAtMs === null) return null;
   if (state.isAutoPaused) return t("live.hint.paused_auto");
-  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
+  return t("live.hint.paused", { time: formatClock(Math.ceil((state.pauseEndsAtMs - nowMs) / MS_PER_S)) });
 }

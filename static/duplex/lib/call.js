@@ -64,6 +64,7 @@ export class Call extends Emitter {
   #isReopening = false;
   #isSourceLost = false;
   /** @type {(() => Promise<void>)[]} */ #closers = [];
+  /** @type {Promise<unknown>} until the last call's devices are closed */ #closing = Promise.resolve();
 
   constructor(/** @type {CallOptions<Session>} */ options, /** @type {(call: Call<Session, Kind>) => Kind} */ createKind) {
     super();
@@ -99,6 +100,7 @@ export class Call extends Emitter {
     const round = ++this.#round;
     this.setDevices({ isStarting: true, isMuted: false, isHeld: false });
     try {
+      await this.#closing;
       this.session ??= await this.#makeSession();
       await this.#openPlayer(round);
       await this.#openSource(round);
@@ -171,6 +173,7 @@ export class Call extends Emitter {
     on.on("prepared", () => {
       this.source?.start();
       this.#wakeLock ??= this.#options.parts.keepAwake();
+      this.#awaitSound();
       this.emit("prepared", null);
     });
     on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {
@@ -182,6 +185,14 @@ export class Call extends Emitter {
     on.on("warning", (warning) => this.emit("warning", warning));
     on.on("ended", (end) => void this.#onEnded(end));
     return session;
+  }
+
+  /** Without a gesture the browser may not have let the player start. */
+  #awaitSound() {
+    const { player } = this;
+    if (!player || player.isRunning) return;
+    this.#reportProblem("sound_suspended");
+    player.addEventListener("resumed", () => player.skipToNow(), { once: true }); // the rest would be played late
   }
 
   async #onEnded(/** @type {{reason: EndReason, state: Session["state"]}} */ end) {
@@ -210,6 +221,7 @@ export class Call extends Emitter {
     const source = await this.#options.openSource();
     const player = this.player;
     if (round !== this.#round || !player) return source.close(); // the call may have ended meanwhile
+    player.resume(); // Safari lets a page play while it records
     const before = this.source;
     this.#sourceEnd?.abort();
     this.source = source;
@@ -268,7 +280,11 @@ export class Call extends Emitter {
     if (this.session?.isActive) this.emit("problem", warningOf(code));
   }
 
-  async #closeDevices() {
+  #closeDevices() {
+    return (this.#closing = Promise.all([this.#closing, this.#closeNow()]));
+  }
+
+  async #closeNow() {
     this.kind.onClosing?.();
     await Promise.allSettled(this.#closers.map((run) => run()));
     const { source, player } = this;

@@ -105,9 +105,13 @@ export class DuplexSession extends LiveSession {
     this.#drainTimer = setInterval(() => this.#checkDrained(), DRAIN_POLL_MS);
   }
 
-  /** Resumes after a pause, or cancels one in progress. */
-  resume() {
+  /**
+   * Resumes after a pause, or cancels one in progress.
+   * @param {{isAuto?: boolean}} [how] `isAuto`: not by the user, so that a hidden page first has to become visible.
+   */
+  resume({ isAuto = false } = {}) {
     if (!PAUSE.has(this.state.phase) || this.state.isResuming) return;
+    if (isAuto && this.visibility.isHidden() && this.#options.isAutoPauseOn()) return this.change({ isAutoPaused: true });
     this.change({ isResuming: true });
     clearInterval(this.#drainTimer);
     this.send({ type: "resume" });

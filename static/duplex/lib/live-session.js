@@ -101,7 +101,7 @@ export class LiveSession extends Emitter {
     const link = this.#link;
     if (!link || link.wished) return;
     link.wished = reason;
-    this.change({ phase: "stopping", queue: null, ...this.endChange(null) });
+    this.change({ phase: "stopping", isLost: false, queue: null, ...this.endChange(null) });
     this.emit("flush", { cause: "stop" });
     this.onLeave();
     if (this.send({ type: "stop" }) === 0) this.#end(reason);
@@ -177,6 +177,7 @@ export class LiveSession extends Emitter {
     }
     if (link.lostAtMs !== null) {
       Object.assign(link, { lostAtMs: null, lastError: null, tries: 0 });
+      this.change({ isLost: false });
       this.warn("reconnected");
       this.onReturn();
     }
@@ -237,6 +238,7 @@ export class LiveSession extends Emitter {
     const nowMs = this.clock.unixMs();
     if (link.lostAtMs === null) {
       link.lostAtMs = nowMs;
+      this.change({ isLost: true });
       this.warn("reconnecting");
     } else if (nowMs - link.lostAtMs > graceS * MS_PER_S) return false;
     const query = { resume_token: token, last_seq: String(link.lastSeq), ...link.place };
@@ -254,7 +256,7 @@ export class LiveSession extends Emitter {
     link.socket?.close();
     this.onOver();
     const [end, endedAtMs] = [link.wished ?? reason, this.clock.nowMs()];
-    this.change({ phase: "ended", queue: null, end, endedAtMs, ...this.endChange(endedAtMs) });
+    this.change({ phase: "ended", isLost: false, queue: null, end, endedAtMs, ...this.endChange(endedAtMs) });
     this.emit("ended", { reason: end, state: this.state });
   }
 

@@ -73,11 +73,6 @@ export class StereoTape {
     return Math.max(this.#lengths.left, this.#lengths.right);
   }
 
-  /** Length that is still in memory. */
-  get heldSamples() {
-    return this.lengthSamples - this.#sealedCount * PIECE_SAMPLES;
-  }
-
   /**
    * Appends to a channel, after padding it if it was paused.
    * @param {"left" | "right"} side

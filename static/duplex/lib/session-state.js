@@ -22,6 +22,7 @@ const notBegun = () => ({
   phase: /** @type {Phase} */ ("idle"),
   sessionId: "",
   recordingSessionId: /** @type {string | null} */ (null),
+  isLost: false, // the connection, which is being made again
   queue: /** @type {QueuePlace | null} */ (null),
   isContextNearlyFull: false,
   chunksUploadDropped: 0, // dropped because the network was too slow

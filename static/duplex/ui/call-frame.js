@@ -43,11 +43,12 @@ function stageOf({ state, devices }) {
   const isBroken = callState === "ended" && state.end?.isByUser === false;
   const isHalf = "isMicMuted" in state;
   const isMuted = isHalf ? state.isMicMuted : devices.isMuted;
-  const hint = isBroken ? t("live.hint.broken") : hintOf(callState, { isMuted, canMute: devices.canMute, isHalf });
+  const call = { isMuted, canMute: devices.canMute, isHalf, isLost: state.isLost };
+  const hint = isBroken ? t("live.hint.broken") : hintOf(callState, call);
   return {
     callState,
     sign: isBroken ? "warning" : isHalf && callState === "idle" ? "turns" : STATE_LOOKS[callState].sign,
-    hint: (isHalf ? null : pauseHint(state)) ?? hint,
+    hint: (isHalf ? null : pauseHint(state, performance.now())) ?? hint,
   };
 }
 

@@ -77,7 +77,7 @@ export const waveform = (style, bars) =>
 
 // Text and picture input during a call.
 
-const MAX_CHARS = 1_000; // the server's limit. Source: `core/protocols/rebase.py`.
+const MAX_CHARS = 1_000; // the server's limit. Source: `ITEM_MAX_CHARS` in core/protocols/duplex_units.py.
 const loadReader = late(() => import("../lib/camera.js"));
 
 /**

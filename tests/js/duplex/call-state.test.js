@@ -1,8 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { STATE_LOOKS, callStateOf, controlsFor, hintOf, throttledWarnings } from "../../../static/duplex/lib/call-state.js";
+import {
+  STATE_LOOKS,
+  callStateOf,
+  controlsFor,
+  hintOf,
+  pauseHint,
+  tabStateOf,
+  throttledWarnings,
+} from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
+import { setTexts } from "../../../static/shared/texts.js";
 
 /** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
 
@@ -60,6 +69,26 @@ test("only what makes sense can be pressed", () => {
 test("while an answer is held back the model counts as listening", () => {
   assert.equal(callStateOf(state({ phase: "running", activity: "speaking" }), true), "listening");
   assert.equal(callStateOf(state({ phase: "running", activity: "thinking" }), true), "thinking");
+});
+
+test("a call whose connection is lost neither listens nor is paused, and its hint says so", () => {
+  for (const phase of /** @type {const} */ (["running", "pausing", "paused"])) {
+    const lost = state({ phase, activity: "listening", isLost: true, pauseEndsAtMs: 1 });
+    assert.equal(callStateOf(lost), "connecting");
+    assert.equal(tabStateOf(lost), "queued");
+    assert.equal(pauseHint(lost, 0), null);
+  }
+  const call = { isMuted: false, canMute: true, isHalf: false };
+  assert.notEqual(hintOf("connecting", { ...call, isLost: true }), hintOf("connecting", call));
+});
+
+test("the hint of a pause says how long it may still last", (context) => {
+  setTexts("en", { "live.hint.paused": "{time}" });
+  context.after(() => setTexts("en", {}));
+  const paused = state({ phase: "paused", pauseTimeoutS: 60, pauseEndsAtMs: 61_000 });
+  const shown = [1_000, 1_500, 2_000, 60_500, 62_000].map((nowMs) => pauseHint(paused, nowMs));
+  assert.deepEqual(shown, ["1:00", "1:00", "0:59", "0:01", "0:00"]);
+  assert.equal(pauseHint({ ...paused, phase: "running" }, 1_000), null);
 });
 
 test("a kind of warning is shown now and then only, and others not at all", () => {

@@ -3,14 +3,21 @@ import { test } from "node:test";
 
 import { Emitter } from "../../../static/shared/async.js";
 import { duplexCall } from "../../../static/duplex/lib/call-kinds.js";
+import { CodedError } from "../../../static/shared/texts.js";
+import { PREPARED, QUEUE_DONE } from "../fakes/duplex-messages.js";
+import { stage } from "../fakes/duplex-stage.js";
 import { settle } from "../fakes/socket.js";
 
 /** @import { DuplexCallOptions } from "../../../types/duplex.js" */
 
 /** @extends {Emitter<Record<string, any>>} `any`: no event of it is looked at */
 class FakePlayer extends Emitter {
+  isPlaying = false;
+  isRunning = true;
   async init() {}
   async stop() {}
+  flush() {}
+  resume() {}
 }
 
 class FakeBargeIn extends EventTarget {
@@ -26,6 +33,71 @@ class FakeBargeIn extends EventTarget {
     this.isClosed = true;
   }
 }
+
+class FakeMicrophone extends EventTarget {
+  start() {}
+  async close() {}
+}
+
+const SETTINGS = { playbackDelayMs: 200, speakerId: "", maxKvTokens: 0, isAutoPauseOn: true, isBargeInOn: true };
+
+/** A running call with a real session, whose microphone can be unplugged and plugged in again. */
+async function talking() {
+  const { session, sockets, page } = stage();
+  /** @type {FakeMicrophone[]} */ const microphones = [];
+  let plugIn = () => {};
+  const options = {
+    parts: {
+      openPlayer: async () => new FakePlayer(),
+      openSession: async () => session,
+      openBargeIn: async () => new FakeBargeIn(),
+      keepAwake: () => ({ release: async () => {} }),
+      onDeviceChange: (/** @type {() => void} */ listener) => (plugIn = listener),
+    },
+    settings: () => SETTINGS,
+    openSource: async () => {
+      microphones.push(new FakeMicrophone());
+      return microphones.at(-1);
+    },
+  };
+  const call = duplexCall(/** @type {DuplexCallOptions} */ (/** @type {unknown} */ (options)));
+  await call.start({ systemPrompt: "" });
+  const socket = sockets.last();
+  socket.open();
+  socket.hear(QUEUE_DONE, PREPARED);
+  const unplug = () => {
+    microphones.at(-1)?.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
+  };
+  return { session, socket, page, unplug, plugIn: () => (plugIn(), settle()) };
+}
+
+test("a microphone that is plugged in again resumes what its loss paused, and not what the user paused", async () => {
+  const { session, socket, unplug, plugIn } = await talking();
+  unplug();
+  await plugIn();
+  assert.deepEqual(socket.kinds.slice(-2), ["pause", "resume"]);
+  socket.hear({ type: "resumed" });
+  session.pause();
+  unplug();
+  await plugIn();
+  assert.deepEqual(socket.kinds.slice(-2), ["resume", "pause"]);
+  assert.equal(session.state.phase, "pausing");
+  session.close();
+});
+
+test("a microphone that is plugged in again in a hidden page is not live before the page is visible", async () => {
+  for (const isLostFirst of [true, false]) {
+    const { session, socket, page, unplug, plugIn } = await talking();
+    if (isLostFirst) unplug();
+    page.set(true);
+    if (!isLostFirst) unplug();
+    await plugIn();
+    assert.equal(socket.last.type, "pause");
+    page.set(false);
+    assert.equal(socket.last.type, "resume");
+    session.close();
+  }
+});
 
 test("the barge-in of a cancelled start never takes the place of the next call's", async () => {
   /** @type {FakeBargeIn[]} */ const made = [];

@@ -37,7 +37,17 @@ test("small jitter of the clock does not tear a channel", () => {
   assert.equal(tape.lengthSamples, RATE_HZ);
 });
 
-test("a long call is one whole file and holds little in memory", async () => {
+test("a long call is one whole file and holds little in memory", async (context) => {
+  const { Blob } = globalThis;
+  let sealedSamples = 0; // in blobs
+  globalThis.Blob = class extends Blob {
+    /** @param {ConstructorParameters<typeof Blob>} given */
+    constructor(...given) {
+      super(...given);
+      sealedSamples += this.size / 4;
+    }
+  };
+  context.after(() => (globalThis.Blob = Blob));
   const tape = new StereoTape();
   let mostHeld = 0;
   const secondsLong = 47;
@@ -48,7 +58,7 @@ test("a long call is one whole file and holds little in memory", async () => {
     for (let part = 1; part <= 4; part += 1) {
       tape.append("right", new Float32Array(4_000).fill(-second / 100), end - RATE_HZ + part * 4_000);
     }
-    mostHeld = Math.max(mostHeld, tape.heldSamples);
+    mostHeld = Math.max(mostHeld, tape.lengthSamples - sealedSamples);
   }
   assert.ok(mostHeld <= 11 * RATE_HZ, String(mostHeld));
   const file = await read(tape);

@@ -5,9 +5,10 @@ import { Emitter } from "../../../static/shared/async.js";
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ChatSession } from "../../../static/turnbased/chat-session.js";
 import { emptyConversation, messageTextOf, titleOf, toWire } from "../../../static/turnbased/conversation.js";
-import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
+import { forgetfulHistory, openHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn.js";
+import { FakeIndexedDb } from "../fakes/indexed-db.js";
 
 /** @import { ChatSettings } from "../../../static/turnbased/turn.js" */
 /** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */
@@ -46,7 +47,7 @@ function setUp(settings) {
   const store = {
     ...forgetfulHistory(),
     /** @param {{id: string}} head @param {unknown} body */
-    write: async (head, body) => (kept.set(head.id, { head, body }), []),
+    write: async (head, body) => (kept.set(head.id, { head, body }), head.id),
     /** @param {string} id */
     read: async (id) => {
       if (slow.has(id)) await settle();
@@ -68,7 +69,7 @@ const settle = () => new Promise((resolve) => setImmediate(resolve));
 /** @param {ChatSession} session */
 const texts = (session) => session.conversation.messages.map((message) => `${message.role}: ${messageTextOf(message)}`);
 
-/** @param {ReturnType<typeof setUp>} scene @param {string} question @param {string} answer */
+/** @param {Pick<ReturnType<typeof setUp>, "chat" | "session">} scene @param {string} question @param {string} answer */
 async function exchange({ chat, session }, question, answer) {
   assert.equal(session.ask(question, []), true);
   await settle();
@@ -186,6 +187,17 @@ test("a kept conversation comes back, a broken answer repaired", async () => {
   assert.equal(await session.open({ ...head, id: "nowhere" }), false);
 });
 
+test("opening the conversation that is shown leaves its answer as it is", async () => {
+  const scene = setUp();
+  const { chat, session } = scene;
+  session.ask("Hello", []);
+  await settle();
+  chat.write("Hi");
+  assert.equal(await session.open(session.head), true);
+  assert.equal(session.isBusy, true);
+  assert.deepEqual(texts(session), ["user: Hello", "assistant: Hi"]);
+});
+
 test("a deleted conversation stays deleted, even if its answer was still being generated", async () => {
   const { chat, session, kept } = setUp();
   session.ask("Hello", []);
@@ -273,4 +285,35 @@ test("a conversation that the browser cannot read leaves the page usable", async
   unreadable.add(head.id);
   assert.equal(await session.open(head), false);
   assert.equal(session.ask("Two", []), true);
+});
+
+/** One tab of several with the same storage. @param {FakeIndexedDb} storage */
+async function openTab(storage) {
+  const store = await openHistory(/** @type {any} */ (storage)); // only what the store uses
+  const chat = new FakeChat();
+  const options = { chat, store, settings: () => ({ isStreaming: true }) };
+  const session = new ChatSession(/** @type {any} */ (options)); // as above
+  return { chat, session, store };
+}
+
+/** @param {Promise<unknown> | unknown} [work] */
+async function untilStored(work) {
+  await work;
+  for (let turn = 0; turn < 50; turn += 1) await settle();
+}
+
+test("two tabs that go on with the same conversation keep one each", async () => {
+  const storage = new FakeIndexedDb();
+  const [one, other] = [await openTab(storage), await openTab(storage)];
+  await untilStored(exchange(one, "Hello", "Hi"));
+  const [head] = await other.store.list();
+  assert.equal(await other.session.open(head), true);
+  await untilStored(exchange(one, "One", "First"));
+  await untilStored(exchange(other, "Two", "Second"));
+  await untilStored(exchange(one, "Three", "Third"));
+  const heads = await one.store.list();
+  assert.deepEqual(heads.map(({ id }) => id).sort(), [one.session.head.id, other.session.head.id].sort());
+  const stored = async (/** @type {string} */ id) => (await one.store.read(id))?.conversation.messages.map(messageTextOf);
+  assert.deepEqual(await stored(one.session.head.id), ["Hello", "Hi", "One", "First", "Three", "Third"]);
+  assert.deepEqual(await stored(other.session.head.id), ["Hello", "Hi", "Two", "Second"]);
 });

@@ -169,6 +169,8 @@ class CascadeDuplexView(CascadeView):
                 await self._withdraw(withdrawable)
             else:
                 await self._end_reply()
+        elif must_listen and state.turn.is_full:
+            await self._keep_turn()
         elif self._reply is None and not must_listen:
             await self._reply_if_turn_ended(force_speak=force_speak)
         prefill_ms = (time.monotonic() - began_s) * MS_PER_S
@@ -215,6 +217,13 @@ class CascadeDuplexView(CascadeView):
             self._reply, self._draft = draft.reply, None
             self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot())
         turn.clear()
+
+    async def _keep_turn(self) -> None:
+        """Keep what the user said as text, for a later reply."""
+        words = await self._transcribe(self._state.turn.audio)
+        if words and not self._state.is_echo(words):
+            await self._feed(Line("user", words))
+        self._state.turn.clear()
 
     async def _transcript_so_far(self) -> str:
         """Transcribe the turn; discard a draft that does not answer it any more."""

@@ -13,6 +13,7 @@ import pytest
 from core.audio import FloatArray
 from core.cascade.duplex import PictureAhead
 from core.cascade.language import Line, Sampling
+from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.turns import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
@@ -154,6 +155,27 @@ async def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced(
     assert modes(await live.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
     live = await call(scripted("Hello there."))
     assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
+
+
+async def test_speech_that_must_not_be_answered_is_kept_as_text_once_its_turn_is_full() -> None:
+    heard = ["First of all,", "and then", QUESTION]
+    live = await call(scripted(ANSWER, heard=heard))
+    for _ in range(60):
+        await live.hear(SPEECH, force_listen=True)
+        assert len(live.view._state.turn.audio) <= (TURN_MAX_S + 1) * INPUT_SAMPLE_RATE_HZ
+    assert modes(await live.hear(ENDS)) == "S"
+    assert live.language_model.asked[0][-1].content == " ".join(heard)
+
+
+async def test_of_ten_minutes_of_speech_that_must_not_be_answered_the_newest_is_kept() -> None:
+    heard = [f"{number} {'word ' * 200}." for number in range(20)]
+    live = await call(scripted(ANSWER, heard=[*heard, QUESTION]))
+    for _ in range(29 * len(heard)):
+        await live.hear(SPEECH, force_listen=True)
+    assert modes(await live.hear(ENDS)) == "S"
+    asked = live.language_model.asked[0][-1].content
+    assert "19" in asked.split() and "0" not in asked.split() and asked.endswith(QUESTION)
+    assert count_tokens(asked) < CONTEXT_TOKENS
 
 
 async def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:

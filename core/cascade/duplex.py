@@ -220,10 +220,11 @@ class CascadeDuplexView(CascadeView):
 
     async def _keep_turn(self) -> None:
         """Keep what the user said as text, for a later reply."""
-        words = await self._transcribe(self._state.turn.audio)
+        turn = self._state.turn
+        words = await self._transcribe(turn.audio, turn.speech_s)
         if words and not self._state.is_echo(words):
             await self._feed(Line("user", words))
-        self._state.turn.clear()
+        turn.clear()
 
     async def _transcript_so_far(self) -> str:
         """Transcribe the turn; discard a draft that does not answer it any more."""
@@ -235,7 +236,7 @@ class CascadeDuplexView(CascadeView):
         is_long = len(turn.audio) > DRAFT_TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
         if not turn.has_speech or (is_long and turn.silence_s < SHORT_PAUSE_S and not turn.is_full):
             return ""
-        words = await self._transcribe(turn.audio)
+        words = await self._transcribe(turn.audio, turn.speech_s)
         if draft is not None and words_of(words) != words_of(draft.words):
             await self._discard_draft()
         return words
@@ -281,7 +282,7 @@ class CascadeDuplexView(CascadeView):
             if turn.has_speech and turn.silence_s > NOISE_OVER_S:
                 turn.clear()
             return False
-        words = await self._transcribe(turn.audio)
+        words = await self._transcribe(turn.audio, turn.speech_s)
         if is_short:  # one word at most; only a stop word ends a reply
             turn.clear()
             return is_stop(words)

@@ -72,6 +72,19 @@ async def test_noise_begins_no_turn() -> None:
     assert modes(await live.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
 
 
+async def test_a_cough_transcribed_as_thanks_is_not_answered() -> None:
+    cough = second(*[QUIET] * 6, *[VOICE] * 3, QUIET)
+    live = await call(scripted(ANSWER, heard=["Thank you."] * 2))
+    assert modes(await live.hear(cough, SILENCE, SILENCE)) == "LLL"
+    assert not live.language_model.asked
+
+
+async def test_a_cough_transcribed_as_thanks_ends_no_reply() -> None:
+    cough = second(*[QUIET] * 10, *[VOICE] * 9, QUIET)
+    live = await call(scripted(ANSWER, heard=[QUESTION, "Thank you."]))
+    assert modes(await live.hear(ENDS, cough, SILENCE)) == "SSS"
+
+
 @pytest.mark.parametrize(
     ("heard", "goes_on"),
     [

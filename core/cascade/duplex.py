@@ -335,7 +335,8 @@ class CascadeDuplexView(CascadeView):
         more, audio = reply.take(unit)
         text += more
         is_last = reply.is_complete and not reply.ready_samples
-        self._state.note_spoken(text, UNIT_S)
+        if self._config.generate_audio:  # else there is no echo
+            self._state.note_spoken(text, UNIT_S)
         if is_last:
             await self._end_reply()
         speaks = self._config.generate_audio and len(audio) > 0

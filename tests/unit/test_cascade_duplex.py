@@ -207,6 +207,14 @@ async def test_without_sound_the_words_keep_their_pace() -> None:
     assert all(unit.audio_data is None for unit in live.units) and len(live.units) > 2
 
 
+async def test_without_sound_there_is_no_echo() -> None:
+    answer = "Do you like tea or coffee?"
+    live = await call(scripted(answer, "Nice.", heard=["Hi.", "Coffee."]), generate_audio=False)
+    await live.hear(ENDS)
+    await live.until_quiet()
+    assert modes(await live.hear(ENDS)) == "S"
+
+
 async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
     async def describe(picture: Any, question: str, threads: Any) -> str:
         return f"{picture.width} wide"

@@ -111,7 +111,7 @@ class CascadeDuplexView(CascadeView):
         self.slice_limit = config.max_slice_nums
         instructions, said = split_suffix(suffix_text or "")
         heard = [line for line in self._lines if said and line.role != "system"]
-        if not heard:
+        if not said:
             self._state = _CallState(UserTurn(self._parts.detector))
         self._state.listens_for = config.force_listen_count
         self._lines = []

@@ -78,8 +78,10 @@ async def test_speech_under_way_outlasts_typed_text() -> None:
     whole = "And the one of Spain?"
     live, said = await call(scripted("Madrid.", heard=["And the one of", whole])), rebase()
     await live.hear(SPEECH)
+    heard_s = live.view._state.turn.speech_s
     said.type("By the way, I am Anna.", must_speak=False)
     await restart(live, said)
+    assert live.view._state.turn.speech_s == heard_s > 0
     assert modes(await live.hear(ENDS)) == "S"
     assert asked(live)[-1].content == f"By the way, I am Anna. {whole}"
 

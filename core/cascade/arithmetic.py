@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -23,6 +23,15 @@ BETWEEN: Final = {sign: sign for sign in "+−×÷"} | {
     "multiplied by": "×",
     "divided by": "÷",
     "percent of": "% of",
+}
+SPOKEN: Final = {
+    "+": "plus",
+    "−": "minus",
+    "×": "times",
+    "÷": "divided by",
+    "% of": " percent of",
+    "=": "is",
+    "≈": "is about",
 }
 # Before two numbers, with what stands between them.
 BEFORE: Final = {
@@ -54,10 +63,10 @@ SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 # Words before a calculation that is asked for, or anywhere around a spelled one; "from 1990 - 1995"
 # is no subtraction.
 ASKING: Final = re.compile(
-    r"(?:^|\b(?:what(?: is| s| are| does| do| would)|whats|(?:how )?much (?:is|are|does|do)"
+    r"(?:^|\b(?:what(?: is| s| are| does| do| would| about)?|whats|(?:much|many) (?:is|are|does|do)"
     r"|how about|calculate|compute|evaluate|solve|work out|tell me|result of|answer to))$"
 )
-FILLERS: Final = frozenset("and but hello hey hi now ok okay please so then well".split())
+FILLERS: Final = frozenset("and but hello hey hi now ok okay please so the then well".split())
 BEHIND: Final = frozenset("be equal equals give is make please then to".split())
 ASKING_WORDS: Final = frozenset(
     "answer calculate compute equal equals how know make makes many much result tell what".split()
@@ -79,26 +88,47 @@ DECIMALS: Final = 4  # of a rounded result
 
 def computed(text: str) -> str | None:
     """Return the calculation that a text asks for with its result, `7 + 5 = 12`, or None."""
-    for sentence in SENTENCE_END.split(text[-LONGEST_CHARS:]):
-        words, numbers = _numbered(sentence)
-        found = [*CHAIN.finditer(words), *SPELLED.finditer(words)]
-        if len(found) != 1 or not _is_asked(words, found[0]):
-            continue
-        calculation = found[0][0]
-        given = [numbers[mark] for mark in NUMBER.findall(calculation)]
-        said, between, *_ = (part.strip() for part in NUMBER.split(calculation))
-        if said == "subtract":
-            given.reverse()
-        signs = [BEFORE[said, between]] if said else OPERATION.findall(calculation)
-        return _written(given, [BETWEEN.get(sign, sign) for sign in signs])
-    return None
+    sentences = SENTENCE_END.split(text[-LONGEST_CHARS:])
+    return next(filter(None, (_result(each, _is_asked) for each in sentences)), None)
 
 
-def _is_asked(words: str, found: re.Match[str]) -> bool:
+def spoken_result(sentence: str) -> str | None:
+    """Return the answer to a sentence that asks for a calculation and nothing else, or None."""
+    result = _result(sentence, _is_alone)
+    if result is None:
+        return None
+    for sign, word in SPOKEN.items():
+        result = result.replace(sign, word)
+    return f"{result}."
+
+
+def _result(sentence: str, is_wanted: Callable[[list[str], str, list[str]], bool]) -> str | None:
+    words, numbers = _numbered(sentence)
+    found = [*CHAIN.finditer(words), *SPELLED.finditer(words)]
+    if len(found) != 1:
+        return None
+    calculation, behind = found[0][0], words[found[0].end() :].split()
+    before = [word for word in words[: found[0].start()].split() if word not in FILLERS]
+    if not is_wanted(before, calculation, behind):
+        return None
+    given = [numbers[mark] for mark in NUMBER.findall(calculation)]
+    said, between, *_ = (part.strip() for part in NUMBER.split(calculation))
+    if said == "subtract":
+        given.reverse()
+    elif said == "difference between":
+        given.sort(reverse=True)
+    signs = [BEFORE[said, between]] if said else OPERATION.findall(calculation)
+    return _written(given, [BETWEEN.get(sign, sign) for sign in signs])
+
+
+def _is_alone(before: list[str], calculation: str, behind: list[str]) -> bool:
+    is_alone = CHANGING.isdisjoint(before) and BEHIND.issuperset(behind)
+    return is_alone and ASKING.search(" ".join(before)) is not None
+
+
+def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
     """Return whether a sentence asks for a calculation, and not for one that contains it."""
-    calculation, behind = found[0], words[found.end() :].split()
-    before = [word for word in words[: found.start()].split() if word not in FILLERS]
-    if ASKING.search(" ".join(before)) and BEHIND.issuperset(behind):
+    if _is_alone(before, calculation, behind):
         return True
     asks_first = not ASKING_FIRST.isdisjoint(before[:1])
     others = [*before, *behind]

@@ -29,6 +29,7 @@ from core.cascade.prompts import prompt_of
         ("The sum of a hundred and three, please.", None),  # one number, as it is said
         ("The sum of 100 and 3, please.", "100 + 3 = 103"),
         ("Subtract 3 from ten.", "10 − 3 = 7"),
+        ("What's the difference between 3 and ten?", "10 − 3 = 7"),
         ("1,000,000 multiplied by 3", "1000000 × 3 = 3000000"),
         ("One hundred divided by zero?", "100 ÷ 0 cannot be computed"),
         ("What is 7+5? And 9*9?", "7 + 5 = 12"),
@@ -72,6 +73,7 @@ def test_calculations_in_words_and_digits(said: str, fact: str | None) -> None:
         "What is half of ten plus two?",
         "What is twice the sum of three and four?",
         "What is the square root of nine plus seven?",
+        "What is half the result of five plus three?",
         "What is five plus three squared?",
         "What is two to the power of three plus one?",
         "What is two plus three dozen?",

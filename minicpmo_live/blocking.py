@@ -68,8 +68,15 @@ class _Blocking(Generic[Session]):
             running.cancel()  # after Ctrl-C; no effect once there is a result
 
     def _each(self, events: AsyncIterator[Result]) -> Generator[Result, None, None]:
+        step = asyncio.Lock()  # a cancelled step still runs for a while
+
         async def next_event() -> Result | None:
-            return await anext(events, None)
+            async with step:
+                return await anext(events, None)
+
+        async def close(generator: AsyncGenerator[Result, None]) -> None:
+            async with step:
+                await generator.aclose()
 
         try:
             while (event := self._wait(next_event())) is not None:
@@ -77,7 +84,7 @@ class _Blocking(Generic[Session]):
         finally:
             # The end of a session closes its generators.
             if isinstance(events, AsyncGenerator) and self._loop is not None:
-                self._wait(events.aclose())
+                self._wait(close(events))
 
     def _end(self) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -24,6 +24,15 @@ BETWEEN: Final = {sign: sign for sign in "+−×÷"} | {
     "divided by": "÷",
     "percent of": "% of",
 }
+SPOKEN: Final = {
+    "+": "plus",
+    "−": "minus",
+    "×": "times",
+    "÷": "divided by",
+    "% of": " percent of",
+    "=": "is",
+    "≈": "is about",
+}
 # Before two numbers, with what stands between them.
 BEFORE: Final = {
     ("sum of", "and"): "+",
@@ -39,26 +48,38 @@ BEFORE: Final = {
 NUMBER: Final = re.compile(r"#\d+")  # a mark
 OPERATION: Final = re.compile("|".join(map(re.escape, BETWEEN)))
 CHAIN: Final = re.compile(rf"#\d+(?: (?:{OPERATION.pattern}) #\d+)+")
-SAID: Final = "|".join({said for said, _ in BEFORE})
-SPELLED: Final = re.compile(rf"(?<!\S)({SAID}) (#\d+)(?= ([a-z]+) (#\d+))")
+SPELLED: Final = re.compile(
+    "|".join(rf"(?<!\S){said} #\d+ {between} #\d+" for said, between in BEFORE)
+)
 # Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
 SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
 SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
-TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[a-z]+|(?<= )[+−×÷](?= )")
+# Words without punctuation and hyphens. All other signs stay, since they change a calculation.
+TOKEN: Final = re.compile(
+    r"\d+(?:\.\d+)?|[^\W\d_]+|\.(?=\d)|(?<![a-z])-|-(?![a-z])|[^-\s\w.,;:?!'\"’‘“”…$€£]"
+)
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 # Words before a calculation that is asked for, or anywhere around a spelled one; "from 1990 - 1995"
 # is no subtraction.
 ASKING: Final = re.compile(
-    r"(?:^|\b(?:what(?: is| s| are| does| do| would)|whats|(?:how )?much (?:is|are|does|do)"
+    r"(?:^|\b(?:what(?: is| s| are| does| do| would| about)?|whats|(?:much|many) (?:is|are|does|do)"
     r"|how about|calculate|compute|evaluate|solve|work out|tell me|result of|answer to))$"
 )
-FILLERS: Final = frozenset("and but hello hey hi now ok okay please so then well".split())
+FILLERS: Final = frozenset("and but hello hey hi now ok okay please so the then well".split())
 BEHIND: Final = frozenset("be equal equals give is make please then to".split())
 ASKING_WORDS: Final = frozenset(
     "answer calculate compute equal equals how know make makes many much result tell what".split()
 )
 ASKING_FIRST: Final = frozenset("are can could does do is would".split())
+# Words of mathematics, which make a calculation beside them a part of another one.
+CHANGING: Final = frozenset(
+    "add added cube cubed difference divide divided double doubled dozen dozens eighth eighths "
+    "factorial fifth fifths fourth fourths half halved halves log logarithm minus mod modulo "
+    "multiplied multiply negative ninth ninths over percent pi plus point power product quarter "
+    "quarters remainder root seventh sevenths sixth sixths square squared subtract sum tenth "
+    "tenths third thirds thrice times triple tripled twice π".split()
+)
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
 LONGEST_CHARS: Final = 400  # ours: the question is at the end of the text
 LARGEST: Final = 10**15  # ours
@@ -67,30 +88,59 @@ DECIMALS: Final = 4  # of a rounded result
 
 def computed(text: str) -> str | None:
     """Return the calculation that a text asks for with its result, `7 + 5 = 12`, or None."""
-    for sentence in SENTENCE_END.split(text[-LONGEST_CHARS:]):
-        words, numbers = _numbered(sentence)
-        spelled = {found.start(2): found for found in SPELLED.finditer(words)}
-        for first in NUMBER.finditer(words):
-            at = first.start()
-            if chain := CHAIN.match(words, at):
-                if _is_asked(words[:at].split(), chain[0], words[chain.end() :].split()):
-                    signs = [BETWEEN[said] for said in OPERATION.findall(chain[0])]
-                    return _written([numbers[each] for each in NUMBER.findall(chain[0])], signs)
-            elif at in spelled:
-                said, one, between, other = spelled[at].groups()
-                if sign := BEFORE.get((said, between)):
-                    order = (other, one) if said == "subtract" else (one, other)
-                    return _written([numbers[each] for each in order], [sign])
-    return None
+    sentences = SENTENCE_END.split(text[-LONGEST_CHARS:])
+    return next(filter(None, (_result(each, _is_asked) for each in sentences)), None)
+
+
+def spoken_result(sentence: str) -> str | None:
+    """Return the answer to a sentence that asks for a calculation and nothing else, or None."""
+    result = _result(sentence, _is_alone)
+    if result is None:
+        return None
+    for sign, word in SPOKEN.items():
+        result = result.replace(sign, word)
+    return f"{result}."
+
+
+def _result(sentence: str, is_wanted: Callable[[list[str], str, list[str]], bool]) -> str | None:
+    words, numbers = _numbered(sentence)
+    found = [*CHAIN.finditer(words), *SPELLED.finditer(words)]
+    if len(found) != 1:
+        return None
+    calculation, behind = found[0][0], words[found[0].end() :].split()
+    before = [word for word in words[: found[0].start()].split() if word not in FILLERS]
+    if not is_wanted(before, calculation, behind):
+        return None
+    given = [numbers[mark] for mark in NUMBER.findall(calculation)]
+    said, between, *_ = (part.strip() for part in NUMBER.split(calculation))
+    if said == "subtract":
+        given.reverse()
+    elif said == "difference between":
+        given.sort(reverse=True)
+    signs = [BEFORE[said, between]] if said else OPERATION.findall(calculation)
+    return _written(given, [BETWEEN.get(sign, sign) for sign in signs])
+
+
+def _is_alone(before: list[str], calculation: str, behind: list[str]) -> bool:
+    is_alone = CHANGING.isdisjoint(before) and BEHIND.issuperset(behind)
+    return is_alone and ASKING.search(" ".join(before)) is not None
 
 
 def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
-    before = [word for word in before if word not in FILLERS]
-    if ASKING.search(" ".join(before)) and BEHIND.issuperset(behind):
+    """Return whether a sentence asks for a calculation, and not for one that contains it."""
+    if _is_alone(before, calculation, behind):
+        return True
+    asks_first = not ASKING_FIRST.isdisjoint(before[:1])
+    others = [*before, *behind]
+    if asks_first and behind[:1] != ["and"]:  # "is seven plus five twelve"
+        others = [*before, *(word for word in behind if not NUMBER.fullmatch(word))]
+    if any(not word.isalpha() or word in CHANGING for word in others):
+        return False
+    if not calculation.startswith("#"):
         return True
     if any(sign in calculation for sign in SIGNS.values()):
         return False
-    return not ASKING_WORDS.isdisjoint(before + behind) or not ASKING_FIRST.isdisjoint(before[:1])
+    return asks_first or not ASKING_WORDS.isdisjoint(others)
 
 
 def _numbered(text: str) -> tuple[str, dict[str, Fraction]]:

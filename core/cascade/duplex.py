@@ -111,7 +111,7 @@ class CascadeDuplexView(CascadeView):
         self.slice_limit = config.max_slice_nums
         instructions, said = split_suffix(suffix_text or "")
         heard = [line for line in self._lines if said and line.role != "system"]
-        if not heard:
+        if not said:
             self._state = _CallState(UserTurn(self._parts.detector))
         self._state.listens_for = config.force_listen_count
         self._lines = []
@@ -169,6 +169,8 @@ class CascadeDuplexView(CascadeView):
                 await self._withdraw(withdrawable)
             else:
                 await self._end_reply()
+        elif must_listen and state.turn.is_full:
+            await self._keep_turn()
         elif self._reply is None and not must_listen:
             await self._reply_if_turn_ended(force_speak=force_speak)
         prefill_ms = (time.monotonic() - began_s) * MS_PER_S
@@ -216,6 +218,14 @@ class CascadeDuplexView(CascadeView):
             self._withdrawable = None if is_sure else replace(draft, snapshot=turn.snapshot())
         turn.clear()
 
+    async def _keep_turn(self) -> None:
+        """Keep what the user said as text, for a later reply."""
+        turn = self._state.turn
+        words = await self._transcribe(turn.audio, turn.speech_s)
+        if words and not self._state.is_echo(words):
+            await self._feed(Line("user", words))
+        turn.clear()
+
     async def _transcript_so_far(self) -> str:
         """Transcribe the turn; discard a draft that does not answer it any more."""
         turn, draft = self._state.turn, self._draft
@@ -226,7 +236,7 @@ class CascadeDuplexView(CascadeView):
         is_long = len(turn.audio) > DRAFT_TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
         if not turn.has_speech or (is_long and turn.silence_s < SHORT_PAUSE_S and not turn.is_full):
             return ""
-        words = await self._transcribe(turn.audio)
+        words = await self._transcribe(turn.audio, turn.speech_s)
         if draft is not None and words_of(words) != words_of(draft.words):
             await self._discard_draft()
         return words
@@ -272,7 +282,7 @@ class CascadeDuplexView(CascadeView):
             if turn.has_speech and turn.silence_s > NOISE_OVER_S:
                 turn.clear()
             return False
-        words = await self._transcribe(turn.audio)
+        words = await self._transcribe(turn.audio, turn.speech_s)
         if is_short:  # one word at most; only a stop word ends a reply
             turn.clear()
             return is_stop(words)
@@ -325,7 +335,8 @@ class CascadeDuplexView(CascadeView):
         more, audio = reply.take(unit)
         text += more
         is_last = reply.is_complete and not reply.ready_samples
-        self._state.note_spoken(text, UNIT_S)
+        if self._config.generate_audio:  # else there is no echo
+            self._state.note_spoken(text, UNIT_S)
         if is_last:
             await self._end_reply()
         speaks = self._config.generate_audio and len(audio) > 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from core.cascade.arithmetic import spoken_result
 from core.cascade.language import Line
 from core.cascade.prompts import day_of, time_of
 
@@ -132,6 +133,8 @@ def _answer(asked: str, said: str, names: Sequence[str], now: datetime) -> str |
 
     In `said`, all that the user has said, names have capitals.
     """
+    if result := spoken_result(asked):
+        return result
     if LOOKING_UP.search(asked):
         topic = re.search(NEWS, asked)
         what = f"the {topic[0]}" if topic else "that"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from difflib import SequenceMatcher
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -12,7 +14,7 @@ from core.cascade.arithmetic import computed
 from core.cascade.language import Line
 from core.errors import ContextFullError
 from core.protocols.duplex_context import PREVIOUS, SPEAK_NOW
-from core.protocols.duplex_units import USER_SPOKE, Speaker
+from core.protocols.duplex_units import Speaker
 
 # A model of 0.5 B parameters follows examples better than rules.
 STYLE: Final = (
@@ -34,6 +36,9 @@ TOKENS_PER_LINE: Final = 5  # of the chat template
 ROLES: Final[Mapping[Speaker, Literal["system", "user", "assistant"]]] = MappingProxyType(
     {Speaker.USER: "user", Speaker.ASSISTANT: "assistant", Speaker.DEVELOPER: "system"}
 )
+# Speech without a transcript, as the protocols note it.
+SPOKEN: Final = re.compile(r"\[the user spoke(?: for [\d.]+ s)?\]")
+REPLY_WORDS: Final = 3  # ours: enough to recognize a reply by
 SPEAKER: Final = re.compile(rf"^({'|'.join(Speaker)}): ", re.MULTILINE)
 
 
@@ -100,13 +105,13 @@ def split_suffix(suffix: str) -> tuple[str, list[Line]]:
 
     Text added to a live call restarts it with a prompt that quotes the conversation, but a model of
     0.5 B parameters answers no message quoted in its instructions. Notes become messages of the
-    system, and what the model is to speak about one of the user.
+    system, and what the model is to speak about one of the user. Marks stay for `with_added`.
     """
     quoted, *topics = suffix.split(SPEAK_NOW)
     instructions, _, said = quoted.partition(PREVIOUS)
     _, *found = SPEAKER.split(said)
     lines = [
-        Line(ROLES[Speaker(who)], text.replace(USER_SPOKE, "").strip())
+        Line(ROLES[Speaker(who)], text.strip())
         for who, text in zip(found[::2], found[1::2], strict=True)
     ]
     lines += [Line("user", f"(Speak about this now: {topic})") for topic in topics]
@@ -114,15 +119,54 @@ def split_suffix(suffix: str) -> tuple[str, list[Line]]:
 
 
 def with_added(heard: Sequence[Line], said: Sequence[Line]) -> list[Line]:
-    """Add to `heard`, with its transcripts, what followed the last reply in `said`.
+    """Return the conversation `said`, as the protocol knows it, with transcripts from `heard`.
 
-    Both are the same conversation, as the view and as the protocol knows it.
+    `heard` is the same conversation as the view knows it; what was deleted is still in there.
     """
-    if not heard:
-        return list(said)
-    replies = [number for number, line in enumerate(said) if line.role == "assistant"]
-    added = [line for line in said[replies[-1] + 1 if replies else 0 :] if line.role == "user"]
-    answered = list(heard)
-    while added and answered and answered[-1].role == "user":
-        answered.pop()  # a part of what is added
-    return [*answered, *added]
+    has_notes = any(line.role == "system" or SPOKEN.search(line.content) for line in said)
+    if not heard or has_notes or said[-1].role != "user":
+        return _with_transcripts(heard, said)
+    # Without voice activity detection the protocol knows only replies and typed text.
+    *_, added = _exchanges(said)
+    *answered, waiting = _exchanges(heard)
+    typed = " ".join(line.content for line in added)
+    waiting = [line for line in waiting if line.content not in typed]
+    return [*chain.from_iterable(answered), *waiting, *added]
+
+
+def _with_transcripts(heard: Sequence[Line], said: Sequence[Line]) -> list[Line]:
+    """Replace marks of the user's speech by the transcripts that the same reply follows."""
+    known, wanted = _exchanges(heard), _exchanges(said)
+    same = SequenceMatcher(None, [*map(_reply, wanted)], [*map(_reply, known)], autojunk=False)
+    found: dict[int, list[Line]] = {}
+    for first, first_known, length in same.get_matching_blocks():
+        found |= {first + number: known[first_known + number] for number in range(length)}
+    filled = (_filled(each, found.get(number, ())) for number, each in enumerate(wanted))
+    return [*chain.from_iterable(filled)]
+
+
+def _filled(exchange: Sequence[Line], heard: Sequence[Line]) -> list[Line]:
+    typed = " ".join(line.content for line in exchange)
+    spoken = [line.content for line in heard if line.role == "user" and line.content not in typed]
+    texts = chain([" ".join(spoken)], repeat(""))  # the first mark stands for all
+    lines = [
+        Line(line.role, SPOKEN.sub(lambda _: next(texts), line.content).strip())
+        for line in exchange
+    ]
+    return [line for line in lines if line.content]
+
+
+def _exchanges(lines: Sequence[Line]) -> list[list[Line]]:
+    """Split a conversation behind each reply; the last part has none."""
+    parts: list[list[Line]] = [[]]
+    for line in lines:
+        parts[-1].append(line)
+        if line.role == "assistant":
+            parts.append([])
+    return parts
+
+
+def _reply(exchange: Sequence[Line]) -> tuple[str, ...]:
+    """Return the first words of its reply, which may have been cut off."""
+    replies = [line.content for line in exchange if line.role == "assistant"]
+    return tuple(replies[0].split()[:REPLY_WORDS]) if replies else ()

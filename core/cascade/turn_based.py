@@ -89,11 +89,12 @@ class CascadeView(LinesMode[Line]):
         if voice is not None and not is_same_voice(voice, self._parts.default_voice):
             self._notices.append(OneVoiceError())
 
-    async def _transcribe(self, samples: FloatArray) -> str:
-        """Transcribe [T] float32 at 16 kHz."""
+    async def _transcribe(self, samples: FloatArray, speech_s: float | None = None) -> str:
+        """Transcribe [T] float32 at 16 kHz; without `speech_s`, all of it counts as speech."""
         padded = np.pad(samples, (int(SILENCE_BEFORE_S * INPUT_SAMPLE_RATE_HZ), 0))
         found = await self._parts.transcriber.transcribe(padded, ENGLISH)
-        return clean_transcript(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
+        length_s = len(samples) / INPUT_SAMPLE_RATE_HZ
+        return clean_transcript(found.text, length_s if speech_s is None else speech_s)
 
     async def _feed(self, *lines: Line) -> str:
         self._stopped.clear()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from core.cascade.language import Line
-from core.cascade.prompts import split_suffix
+from core.cascade.prompts import SPOKEN, split_suffix
 from core.protocols.duplex_context import Append, Appended, Rebase
-from core.protocols.duplex_units import Speaker
+from core.protocols.duplex_units import USER_SPOKE, Speaker
+from core.protocols.machine import SessionIds
+from core.protocols.realtime_items import AudioClip, Content, Item, RealtimeLimits, Role
+from core.protocols.unit_machine import RealtimeUnits
 from core.schemas.duplex import Prepare
+from core.schemas.realtime_session import AudioFormat
 from tests.fakes.cascade_call import ENDS, QUESTION, SILENCE, SPEECH, Call, call, modes
 from tests.fakes.cascade_parts import scripted
 
@@ -74,10 +78,91 @@ async def test_speech_under_way_outlasts_typed_text() -> None:
     whole = "And the one of Spain?"
     live, said = await call(scripted("Madrid.", heard=["And the one of", whole])), rebase()
     await live.hear(SPEECH)
+    heard_s = live.view._state.turn.speech_s
     said.type("By the way, I am Anna.", must_speak=False)
     await restart(live, said)
+    assert live.view._state.turn.speech_s == heard_s > 0
     assert modes(await live.hear(ENDS)) == "S"
     assert asked(live)[-1].content == f"By the way, I am Anna. {whole}"
+
+
+async def realtime(live: Call, *items: Item) -> None:
+    """Restart a call as Realtime does once its items were changed."""
+    said = rebase()
+    units = RealtimeUnits(SessionIds(""), RealtimeLimits(), len, lambda message: [])
+    units.rebase = said
+    units.set_conversation(said.first, items)
+    await restart(live, said)
+
+
+def spoken() -> Item:
+    sound = AudioClip(b"", AudioFormat(), 2_000)
+    return Item("spoken", role="user", content=(Content("input_audio", audio=sound),))
+
+
+def text(role: Role, words: str) -> Item:
+    return Item("text", role=role, content=(Content("text", words),))
+
+
+async def test_notes_reach_a_call_and_marks_of_speech_become_transcripts() -> None:
+    live = await call(scripted("Hi Anna.", "It is Paris.", heard=["I am Anna.", QUESTION]))
+    await live.hear(ENDS)
+    reply = await live.until_quiet()
+    note = text("system", "The door is open.")
+    await realtime(live, spoken(), text("assistant", reply), note)
+    await live.hear(SILENCE, SILENCE, ENDS)
+    assert "The door is open." in asked(live)[0].content
+    assert [line.content for line in asked(live)[-3:]] == ["I am Anna.", "Hi Anna.", QUESTION]
+
+
+async def test_deleted_items_are_forgotten_and_the_others_known() -> None:
+    heard = ["My PIN is one two three four.", "I am Anna.", QUESTION]
+    replies = ("I will keep it.", "Nice to meet you, Anna.", "It is Paris.")
+    live = await call(scripted(*replies, heard=heard))
+    for _ in range(2):
+        await live.hear(ENDS)
+        await live.until_quiet()
+        await live.hear(SILENCE, SILENCE)
+    kept = [text("assistant", reply) for reply in replies[:2]]
+    typed = text("user", "Hello again.")
+    await realtime(live, kept[0], spoken(), kept[1], typed)
+    await live.hear(ENDS)
+    told = " ".join(line.content for line in asked(live))
+    assert "PIN" not in told and f"I am Anna. {replies[1]} Hello again. {QUESTION}" in told
+
+
+async def test_a_reply_of_which_the_user_heard_the_beginning_keeps_its_question() -> None:
+    live = await call(
+        scripted("It is Paris, of course.", "Well.", heard=[QUESTION, "What about Spain?"])
+    )
+    await live.hear(ENDS)
+    await live.until_quiet()
+    await realtime(live, spoken(), text("assistant", "It is Paris,"))
+    await live.hear(SILENCE, SILENCE, ENDS)
+    assert [line.content for line in asked(live)[-3:]] == [
+        QUESTION,
+        "It is Paris,",
+        "What about Spain?",
+    ]
+
+
+async def test_the_only_spoken_item_that_was_deleted_is_forgotten() -> None:
+    live = await call(scripted("I see.", "No.", heard=["My PIN is one two.", "What about Spain?"]))
+    await live.hear(ENDS)
+    reply = await live.until_quiet()
+    await realtime(live, text("assistant", reply))
+    await live.hear(SILENCE, SILENCE, ENDS)
+    assert not any("PIN" in line.content for line in asked(live))
+
+
+async def test_speech_that_was_not_answered_is_known_behind_typed_text() -> None:
+    live, said = await call(scripted("Paris.", heard=["I am in France."])), rebase()
+    for _ in range(29):
+        await live.hear(SPEECH, force_listen=True)
+    said.type("What is its capital?", must_speak=True)
+    await restart(live, said)
+    await live.hear(SILENCE, force_speak=True)
+    assert asked(live)[-1].content == "I am in France. What is its capital?"
 
 
 async def test_a_new_call_forgets_the_one_before() -> None:
@@ -105,3 +190,4 @@ def test_every_kind_of_added_text_has_its_place() -> None:
         Line("user", "(Speak about this now: the rain)"),
     ]
     assert split_suffix("") == ("", [])
+    assert SPOKEN.fullmatch(USER_SPOKE)

@@ -29,12 +29,15 @@ from core.cascade.prompts import prompt_of
         ("The sum of a hundred and three, please.", None),  # one number, as it is said
         ("The sum of 100 and 3, please.", "100 + 3 = 103"),
         ("Subtract 3 from ten.", "10 − 3 = 7"),
+        ("What's the difference between 3 and ten?", "10 − 3 = 7"),
         ("1,000,000 multiplied by 3", "1000000 × 3 = 3000000"),
         ("One hundred divided by zero?", "100 ÷ 0 cannot be computed"),
         ("What is 7+5? And 9*9?", "7 + 5 = 12"),
         ("Hey, so what's 17 x 6, please?", "17 × 6 = 102"),
         ("Calculate 12 - 30.", "12 − 30 = -18"),
         ("Is seven plus five twelve?", "7 + 5 = 12"),
+        ("Oh — what’s $5 plus $3?", "5 + 3 = 8"),
+        ("What is 15 percent of 80 plus forty-two?", "15% of 80 + 42 = 54"),
         ("If I have two plus three apples, how many is that?", "2 + 3 = 5"),
         ("Who was the president from 1990 - 1995?", None),
         ("What happened in the years 1990 - 1995?", None),
@@ -52,6 +55,49 @@ from core.cascade.prompts import prompt_of
 def test_calculations_in_words_and_digits(said: str, fact: str | None) -> None:
     found = computed(said)
     assert found == fact or (fact is not None and found is not None and found.startswith(fact))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "What is negative five plus three?",
+        "What is minus five plus three?",
+        "What is -5 + 3?",
+        "What is - 5 plus 3?",
+        "What is 5 × -3?",
+        "(2 + 3) x 4?",
+        "2 × (3 + 4)?",
+        "What is √9 + 1?",
+        "What is 2^3 + 1?",
+        "What is 3 plus 5²?",
+        "What is half of ten plus two?",
+        "What is twice the sum of three and four?",
+        "What is the square root of nine plus seven?",
+        "What is half the result of five plus three?",
+        "What is five plus three squared?",
+        "What is two to the power of three plus one?",
+        "What is two plus three dozen?",
+        "What is one plus one third?",
+        "What is five point two plus three?",
+        "What is .5 plus 3?",
+        "What is 1/2 plus 3?",
+        "What is 3 plus 1/2?",
+        "What is the remainder of ten divided by three?",
+        "12 plus 5 percent",
+        "How much is 100 plus 10%?",
+        "Add 3 and 4 and 5.",
+        "What is five plus three and two?",
+        "Do you know what five plus three and two is?",
+        "Divide ten by four plus one.",
+        "Multiply the sum of 3 and 4 by 2.",
+        "Add five to three times two.",
+        "Subtract the product of 3 and 4 from 20.",
+        "What is two plus two, and what is three plus three?",
+        "If I have two plus three apples and eat one, how many are left?",
+    ],
+)
+def test_a_part_of_a_calculation_is_not_taken_for_the_whole(said: str) -> None:
+    assert computed(said) is None
 
 
 @given(a=st.integers(0, 10_000), b=st.integers(1, 10_000))
@@ -80,6 +126,16 @@ def test_of_any_text_only_a_right_calculation_is_taken(text: str) -> None:
 @given(st.lists(st.sampled_from("one five twenty hundred and plus times by of 3 % 0.5".split())))
 def test_any_row_of_numbers_is_computed_rightly(words: list[str]) -> None:
     check(computed(f"What is {' '.join(words)}?"))
+
+
+@given(
+    st.lists(st.sampled_from(["2", "30", " + ", "+", " × ", " - ", "-", "(", ")", ".5", "^", " "]))
+)
+def test_a_written_row_of_signs_is_computed_as_a_whole_or_not_at_all(signs: list[str]) -> None:
+    asked = "".join(signs)
+    if fact := computed(f"What is {asked}?"):
+        exact = eval(re.sub(r"[\d.]+", r"Fraction('\g<0>')", asked.replace("×", "*")))
+        assert Fraction(re.split("[=≈]", fact)[1].strip()) == round(exact, 4)
 
 
 def test_the_model_is_given_what_was_computed_and_the_same_in_every_prompt() -> None:

@@ -13,6 +13,7 @@ import pytest
 from core.audio import FloatArray
 from core.cascade.duplex import PictureAhead
 from core.cascade.language import Line, Sampling
+from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.turns import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
@@ -69,6 +70,19 @@ async def test_an_open_sentence_is_waited_for() -> None:
 async def test_noise_begins_no_turn() -> None:
     live = await call(scripted())
     assert modes(await live.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
+
+
+async def test_a_cough_transcribed_as_thanks_is_not_answered() -> None:
+    cough = second(*[QUIET] * 6, *[VOICE] * 3, QUIET)
+    live = await call(scripted(ANSWER, heard=["Thank you."] * 2))
+    assert modes(await live.hear(cough, SILENCE, SILENCE)) == "LLL"
+    assert not live.language_model.asked
+
+
+async def test_a_cough_transcribed_as_thanks_ends_no_reply() -> None:
+    cough = second(*[QUIET] * 10, *[VOICE] * 9, QUIET)
+    live = await call(scripted(ANSWER, heard=[QUESTION, "Thank you."]))
+    assert modes(await live.hear(ENDS, cough, SILENCE)) == "SSS"
 
 
 @pytest.mark.parametrize(
@@ -156,6 +170,27 @@ async def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced(
     assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
 
 
+async def test_speech_that_must_not_be_answered_is_kept_as_text_once_its_turn_is_full() -> None:
+    heard = ["First of all,", "and then", QUESTION]
+    live = await call(scripted(ANSWER, heard=heard))
+    for _ in range(60):
+        await live.hear(SPEECH, force_listen=True)
+        assert len(live.view._state.turn.audio) <= (TURN_MAX_S + 1) * INPUT_SAMPLE_RATE_HZ
+    assert modes(await live.hear(ENDS)) == "S"
+    assert live.language_model.asked[0][-1].content == " ".join(heard)
+
+
+async def test_of_ten_minutes_of_speech_that_must_not_be_answered_the_newest_is_kept() -> None:
+    heard = [f"{number} {'word ' * 200}." for number in range(20)]
+    live = await call(scripted(ANSWER, heard=[*heard, QUESTION]))
+    for _ in range(29 * len(heard)):
+        await live.hear(SPEECH, force_listen=True)
+    assert modes(await live.hear(ENDS)) == "S"
+    asked = live.language_model.asked[0][-1].content
+    assert "19" in asked.split() and "0" not in asked.split() and asked.endswith(QUESTION)
+    assert count_tokens(asked) < CONTEXT_TOKENS
+
+
 async def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
     live = Call(scripted(ANSWER, heard=[QUESTION]))
     config = DuplexConfig(force_listen_count=0)
@@ -170,6 +205,14 @@ async def test_without_sound_the_words_keep_their_pace() -> None:
     await live.hear(ENDS)
     assert (await live.until_quiet()).split() == ANSWER.split()
     assert all(unit.audio_data is None for unit in live.units) and len(live.units) > 2
+
+
+async def test_without_sound_there_is_no_echo() -> None:
+    answer = "Do you like tea or coffee?"
+    live = await call(scripted(answer, "Nice.", heard=["Hi.", "Coffee."]), generate_audio=False)
+    await live.hear(ENDS)
+    await live.until_quiet()
+    assert modes(await live.hear(ENDS)) == "S"
 
 
 async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:

@@ -10,6 +10,8 @@ import sys
 import threading
 import wave
 from array import array
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,17 @@ from minicpmo_live import (
     events,
     read_wav,
 )
-from minicpmo_live.link import INBOX_EVENTS, SEND_LIMIT_S, Inbox, TimedConnection, _build, _parse
+from minicpmo_live.blocking import Chat, _iterates
+from minicpmo_live.link import (
+    INBOX_EVENTS,
+    SEND_LIMIT_S,
+    Address,
+    Inbox,
+    TimedConnection,
+    _build,
+    _parse,
+)
+from minicpmo_live.sessions import AsyncChat
 from minicpmo_live.sound import float_samples, to_base64
 from tests.fakes.full_buffer import with_a_full_buffer
 from tests.fakes.virtual_time import in_virtual_time
@@ -155,6 +167,38 @@ def test_closing_a_session_ends_the_wait_of_another_thread() -> None:
         accepted.close()
     assert not asking.is_alive()
     assert [str(problem) for problem in problems] == ["another thread has closed the session"]
+
+
+def test_an_iterator_that_is_interrupted_is_closed_once_its_last_step_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_begun, ends = threading.Event(), list[str]()
+
+    class Session(AsyncChat):
+        async def wait(self) -> AsyncGenerator[None, None]:
+            try:
+                has_begun.set()
+                await asyncio.Event().wait()
+                yield
+            finally:
+                for _ in range(1_000):
+                    await asyncio.sleep(0)
+                ends.append("wait")
+
+    class Waiting(Chat):
+        wait = _iterates(Session.wait)
+
+    def interrupted(*_: Any) -> None:
+        """Do what Ctrl-C does to a thread that waits for an event."""
+        has_begun.wait()
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Waiting(Session(Address("ws://nowhere"), {})) as chat:
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(chat.wait())
+        assert ends == ["wait"]
 
 
 def test_a_long_recording_is_sent_no_further_ahead_than_the_server_allows(

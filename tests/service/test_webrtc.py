@@ -154,6 +154,20 @@ async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> No
 
 
 @played()
+async def test_an_item_too_long_for_the_channel_comes_without_its_audio(scene: Scene) -> None:
+    peer, _ = await scene.called(audio={"input": {"turn_detection": None}})
+    peer.mouth.sound = np.tile(speech(), 12)[: 7 * RATE_HZ]
+    await until(lambda: not len(peer.mouth.sound), "the microphone is slow")
+    peer.say("input_audio_buffer.commit")
+    committed = await peer.hear("input_audio_buffer.committed")
+    peer.say("conversation.item.retrieve", item_id=committed["item_id"])
+    retrieved = await peer.hear("conversation.item.retrieved")
+    assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+    peer.say("response.create")
+    await peer.hear("response.done")
+
+
+@played()
 async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
     peer = scene.peer()
     transport = {"type": "webrtc", "sdp": await peer.offer()}

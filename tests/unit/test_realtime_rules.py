@@ -155,6 +155,32 @@ def test_the_user_may_speak_over_a_response_that_is_not_interrupted(scene: Realt
     assert scene.types(told).count("response.done") == 2
 
 
+@pytest.mark.parametrize("end", ["silence", "clear", "commit", "update"])
+def test_a_turn_that_is_owed_an_answer_gets_it_once_the_user_is_silent(
+    scene: RealtimeScene, end: str
+) -> None:
+    rules = {"type": "server_vad", "interrupt_response": False}
+    scene.detect(rules)
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    scene.hear(320, speech=True)
+    scene.make()
+    assert scene.types().count("response.created") == 1, "the user is speaking"
+    match end:
+        case "silence":
+            told = scene.hear(640, speech=False)
+        case "update":
+            told = scene.detect({**rules, "silence_duration_ms": 300})
+        case _:
+            told = scene.say(f"input_audio_buffer.{end}")
+    assert scene.types(told)[-1] == "response.created"
+    users = [turn for turn in scene.engine.asked[-1].turns if turn.role == "user"]
+    assert len(users) == (1 if end == "clear" else 2)
+    scene.make()
+    assert scene.types().count("response.created") == 2, "one answer to both turns"
+
+
 def test_turns_without_automatic_responses(scene: RealtimeScene) -> None:
     told = scene.detect({"type": "semantic_vad", "eagerness": "high", "create_response": False})
     assert told[0]["session"]["audio"]["input"]["turn_detection"] == {

@@ -61,6 +61,11 @@ class RealtimeMachine(ResponseMachine):
             if before.turn_detection is None:
                 self._audio.segmenter.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
+            effects.append(StopTimer(TimerName.IDLE))
+        rules = after.turn_detection
+        if rules is None or not rules.create_response:
+            self._audio.is_unanswered = False
+            effects += self._expect_no_response()
         effects += [*self._choose_engine(), *self._event("session.updated", session=self._wire())]
         return [*effects, *self._respond_or_wait()] if is_input_changed else effects
 

@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from core.errors import AudioError, RateLimitedError
+from core.protocols.effects import StopTimer
 from core.protocols.events import Prefetched, TimerName, TurnFailed
 from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS
@@ -160,6 +161,14 @@ def test_without_create_response_the_model_only_listens(scene: RealtimeScene) ->
     scene.say("response.create")
     scene.settle()
     assert scene.types()[-1] == "response.done"
+
+
+def test_no_response_is_due_once_the_client_requests_them_itself(live: RealtimeScene) -> None:
+    live.talk(1_000, speech=True)
+    live.talk(1_500, speech=False)
+    first = len(live.effects)
+    live.semantic(create_response=False)
+    assert StopTimer(TimerName.ANSWER) in live.effects[first:]
 
 
 def test_text_items_reach_the_model_during_a_call(live: RealtimeScene) -> None:

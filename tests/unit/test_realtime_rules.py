@@ -181,6 +181,18 @@ def test_a_turn_that_is_owed_an_answer_gets_it_once_the_user_is_silent(
     assert scene.types().count("response.created") == 2, "one answer to both turns"
 
 
+@pytest.mark.parametrize("rules", [None, {"type": "server_vad", "create_response": False}])
+def test_no_answer_is_owed_once_the_client_requests_them_itself(
+    scene: RealtimeScene, rules: Raw | None
+) -> None:
+    scene.detect({"type": "server_vad", "interrupt_response": False})
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    scene.detect(rules)
+    assert scene.types(scene.make()).count("response.created") == 0
+
+
 def test_turns_without_automatic_responses(scene: RealtimeScene) -> None:
     told = scene.detect({"type": "semantic_vad", "eagerness": "high", "create_response": False})
     assert told[0]["session"]["audio"]["input"]["turn_detection"] == {

@@ -492,10 +492,9 @@ class ResponseMachine(SessionMachine):
             self._phase = Phase.IDLE
         else:
             self._outside.remove(response)
-        effects = [*self._send(*sent), *self._respond_or_wait()]
-        if is_foreign and response.has_output:
+        if (is_foreign or response.played_ms is not None) and response.has_output:
             self._changed()
-        return effects
+        return [*self._send(*sent), *self._respond_or_wait()]
 
     def _stats(self, kv_tokens: int = 0) -> TokenStats:
         made = self._state.tokens

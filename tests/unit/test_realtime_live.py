@@ -258,6 +258,20 @@ def test_changes_of_the_conversation_restart_the_duplex_session(
     assert prompt.prefix_system_prompt == loud and prompt.config.force_listen_count == 0
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_message_truncated_while_it_is_spoken_restarts_the_duplex_session(
+    spoken: RealtimeScene, is_cancelled: bool
+) -> None:
+    item = spoken.last("response.output_item.added")["item"]["id"]
+    spoken.say("conversation.item.truncate", item_id=item, audio_end_ms=900)
+    if is_cancelled:
+        spoken.say("response.cancel")
+    spoken.talk(2_000, speech=False)
+    assert len(spoken.engine.prompts) == 2
+    said = (spoken.engine.prompts[1].suffix_system_prompt or "").partition("previous: ")[2]
+    assert said == "Assistant: One"
+
+
 def test_pictures_go_into_the_next_unit(scene: RealtimeScene) -> None:
     (told,) = scene.say("input_image_buffer.append", image="AAAA", event_id="e1")
     assert told["error"]["code"] == "invalid_event" and told["error"]["event_id"] == "e1"

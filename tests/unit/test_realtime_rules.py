@@ -361,6 +361,15 @@ def test_the_limit_of_tokens_leaves_a_response_incomplete(scene: RealtimeScene) 
     assert done["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
 
 
+@pytest.mark.parametrize("cut", ['"argu', '"arguments": {"city'])
+def test_a_function_call_cut_at_the_limit_of_tokens_is_incomplete(cut: str) -> None:
+    scene = RealtimeScene(replies=[[('<tool_call>{"name": "look_up", ', 0), (cut, 0)]])
+    scene.say("session.update", session={"tools": TOOLS})
+    scene.respond(max_output_tokens=2)
+    details = scene.last("response.done")["response"]["status_details"]
+    assert details == {"type": "incomplete", "reason": "max_output_tokens"}
+
+
 def test_an_odd_byte_waits_for_its_other_half(scene: RealtimeScene) -> None:
     scene.detect(None)
     sound = pcm(200, speech=True)

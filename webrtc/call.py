@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -24,7 +25,17 @@ from core.schemas.webrtc import SDP_MAX_CHARS
 from gateway_modules.web.limits import first_of
 from settings.webrtc import WebRtcSettings
 from webrtc.audio import Microphone, SpeechTrack
-from webrtc.dialect import Dialect, Effect, Finish, Flush, Play, ToClient, ToServer, append_event
+from webrtc.dialect import (
+    Dialect,
+    Effect,
+    Finish,
+    Flush,
+    Play,
+    ToClient,
+    ToServer,
+    append_event,
+    shorter_forms,
+)
 from webrtc.playout import Note, Playout
 
 LABEL: Final = "oai-events"
@@ -72,7 +83,9 @@ class EventChannel:
         elif self._channel.readyState == "open":
             if self._channel.bufferedAmount > UNSENT_MAX_BYTES:
                 raise TooSlowError(f"{UNSENT_MAX_BYTES} bytes wait on the data channel")
-            self._channel.send(text)
+            for form in shorter_forms(text):
+                with suppress(ValueError):  # longer than the `max-message-size` of the offer
+                    return self._channel.send(form)
 
 
 class Outbox:

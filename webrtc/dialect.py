@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -156,6 +156,19 @@ Dialect = Realtime | Live
 
 def append_event(dialect: Dialect, pcm: bytes) -> str:
     return f'{{"type":"{dialect.append}","audio":"{base64.b64encode(pcm).decode()}"}}'
+
+
+def shorter_forms(text: str) -> Iterator[str]:
+    """Yield an event, then what to send instead if the peer accepts no message of that length."""
+    yield text
+    event = read(text)
+    kind = event.get("type")
+    if kind == "conversation.item.retrieved":
+        item = event["item"]
+        content = [without(part, ("audio",)) for part in item.get("content", ())]
+        yield json.dumps({**event, "item": {**item, "content": content}})
+    why = f"'{kind}' of {len(text.encode())} bytes is not sent: it exceeds your max-message-size."
+    yield error_event(INVALID_EVENT, why)
 
 
 def read(text: str) -> Json:

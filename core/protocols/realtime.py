@@ -61,9 +61,13 @@ class RealtimeMachine(ResponseMachine):
             if before.turn_detection is None:
                 self._audio.segmenter.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
-            effects += self._wait_for_speech()
-        effects += self._choose_engine()
-        return [*effects, *self._event("session.updated", session=self._wire())]
+            effects.append(StopTimer(TimerName.IDLE))
+        rules = after.turn_detection
+        if rules is None or not rules.create_response:
+            self._audio.is_unanswered = False
+            effects += self._expect_no_response()
+        effects += [*self._choose_engine(), *self._event("session.updated", session=self._wire())]
+        return [*effects, *self._respond_or_wait()] if is_input_changed else effects
 
     def reject(self, event: events.Rejected) -> list[Effect]:
         """Report an invalid event; the session continues unless it is too big."""
@@ -137,14 +141,14 @@ class RealtimeMachine(ResponseMachine):
             return self._wrong(event, "input_audio_buffer_commit_empty", text)
         was_open = self._audio.is_open
         effects = self._commit(self._audio.end_ms)
-        return [*effects, *self._wait_for_speech()] if was_open else effects
+        return [*effects, *self._respond_or_wait()] if was_open else effects
 
     def clear(self, event: Event) -> list[Effect]:
         was_open = self._audio.is_open
         self._audio.drop()
         effects = self._event("input_audio_buffer.cleared")
         # The start of the speech stopped the idle timer; between segments it is not touched.
-        return [*effects, *self._wait_for_speech()] if was_open else effects
+        return [*effects, *self._respond_or_wait()] if was_open else effects
 
     def clear_output(self, event: Event) -> list[Effect]:
         """Note that playback ended; the client itself holds unplayed audio."""
@@ -284,7 +288,7 @@ class RealtimeMachine(ResponseMachine):
         rules = self._config.turn_detection
         effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
-            return [*effects, *self._wait_for_speech()]
+            return [*effects, *self._respond_or_wait()]
         if self._state.is_live:
             return [*effects, *self._expect_response()]
         if self._active is None:
@@ -314,7 +318,7 @@ SHUT_DOWN: Final = fails(ShuttingDownError, "The server is shutting down.")
 
 TABLE: Final = (
     event_row("idle", "opened", SAME, MACHINE.open),
-    event_row(RUNNING, "session.update", SAME, MACHINE.update),
+    event_row(RUNNING, "session.update", EITHER, MACHINE.update),
     event_row(RUNNING, "input_audio_buffer.append", SAME, MACHINE.append),
     event_row(RUNNING, "speech_scored", EITHER, MACHINE.score),
     event_row(RUNNING, "input_image_buffer.append", SAME, MACHINE.append_image),
@@ -322,8 +326,8 @@ TABLE: Final = (
     event_row(RUNNING, "pace_timer", EITHER, MACHINE.fill),
     event_row(RUNNING, "answer_timer", EITHER, MACHINE.answer_is_due),
     event_row(RUNNING, "item_transcribed", SAME, MACHINE.item_transcribed),
-    event_row(RUNNING, "input_audio_buffer.commit", SAME, MACHINE.commit),
-    event_row(RUNNING, "input_audio_buffer.clear", SAME, MACHINE.clear),
+    event_row(RUNNING, "input_audio_buffer.commit", EITHER, MACHINE.commit),
+    event_row(RUNNING, "input_audio_buffer.clear", EITHER, MACHINE.clear),
     event_row(RUNNING, "output_audio_buffer.clear", SAME, MACHINE.clear_output),
     event_row(RUNNING, "idle_timer", EITHER, MACHINE.break_silence),
     event_row(RUNNING, "conversation.item.create", SAME, MACHINE.create_item),

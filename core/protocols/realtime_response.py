@@ -126,6 +126,8 @@ class Response:
 
     def finish(self, outcome: Outcome, stats: TokenStats) -> list[ServerEvent]:
         parsed_last = self._parser.flush() if outcome.status in ("completed", "incomplete") else ()
+        if outcome.status == "incomplete":  # a call that was cut short is not invalid
+            parsed_last = [parsed for parsed in parsed_last if not isinstance(parsed, CallInvalid)]
         sent = [event for parsed in parsed_last for event in self._take(parsed)]
         outcome = self.failure or outcome
         is_whole = outcome.status == "completed"

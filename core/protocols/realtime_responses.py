@@ -187,11 +187,15 @@ class ResponseMachine(SessionMachine):
         kinds, wire = ("added", "done"), item.wire()
         return self._send(*(openai_events.item_event(kind, wire, previous) for kind in kinds))
 
-    def _wait_for_speech(self) -> list[Effect]:
-        """Start the idle timer if the client set a time-out."""
+    def _respond_or_wait(self) -> list[Effect]:
+        """Respond to a turn that ended during another response; else start the idle timer."""
+        if self._active is not None or self._audio.is_open:
+            return []
+        if self._audio.is_unanswered:
+            return self._respond()
         rules = self._config.turn_detection
         idle_ms = rules.idle_timeout_ms if rules is not None else None
-        if idle_ms is None or self._active is not None or self._audio.is_open:
+        if idle_ms is None:
             return []
         silent_s = max(0.0, self._state.audible_until_s - self._state.now_s)
         return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]
@@ -488,11 +492,9 @@ class ResponseMachine(SessionMachine):
             self._phase = Phase.IDLE
         else:
             self._outside.remove(response)
-        owed = self._respond() if self._audio.is_unanswered and self._active is None else []
-        effects = [*self._send(*sent), *owed, *self._wait_for_speech()]
-        if is_foreign and response.has_output:
+        if (is_foreign or response.played_ms is not None) and response.has_output:
             self._changed()
-        return effects
+        return [*self._send(*sent), *self._respond_or_wait()]
 
     def _stats(self, kv_tokens: int = 0) -> TokenStats:
         made = self._state.tokens

@@ -248,14 +248,14 @@ class StreamOptions(WireModel):
 class CompletionRequest(WireModel):
     model: Id
     messages: list[ChatMessage] = Field(min_length=1, max_length=limits.MESSAGES_MAX)
-    modalities: list[Literal["text", "audio"]] = Field(["text"], min_length=1)
+    modalities: list[Literal["text", "audio"]] | None = Field(None, min_length=1)
     audio: AudioOptions | None = None
-    stream: bool = False
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_completion_tokens: int | None = Field(None, ge=1)
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
     stop: str | Annotated[list[str], Field(max_length=STOP_SEQUENCES_MAX)] | None = None
     n: Literal[1] | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
@@ -317,7 +317,7 @@ class CompletionRequest(WireModel):
     @property
     def speaks(self) -> bool:
         """Whether the response is spoken; a required tool call is not."""
-        return "audio" in self.modalities and not self.offer.must_call
+        return "audio" in (self.modalities or ()) and not self.offer.must_call
 
     @property
     def answer_audio(self) -> AudioOptions:

@@ -90,9 +90,9 @@ def worker_request(
             messages.insert(0, wire.Message(role=wire.Role.SYSTEM, content=text_of_prompt))
     sampling: dict[str, object] = {
         "max_new_tokens": params.token_limit,
-        "do_sample": params.temperature != 0,
+        "do_sample": 0 not in (params.temperature, params.top_p),
     }
-    given = {"temperature": params.temperature, "top_p": params.top_p}
+    given = {"temperature": params.temperature, "top_p": params.top_p or None}
     sampling |= {name: value for name, value in given.items() if value is not None}
     voice = voices.audio_of(params.answer_audio.voice_name) if params.speaks else None
     request = ChatSocketRequest(

@@ -26,6 +26,10 @@ LOUD = 500  # of a tone's samples in 16 bits
 Raw = dict[str, Any]
 
 
+def is_loud(frame: np.ndarray) -> bool:
+    return int(np.abs(frame).max()) > LOUD
+
+
 class Mouth(MediaStreamTrack):
     """A microphone: silence, or the sound that was put before it, at the pace of the clock."""
 
@@ -94,7 +98,12 @@ class Peer:
     @property
     def is_loud(self) -> bool:
         """Whether the newest frame has sound in it."""
-        return bool(self.heard) and int(np.abs(self.heard[-1]).max()) > LOUD
+        return bool(self.heard) and is_loud(self.heard[-1])
+
+    @property
+    def loud_ms(self) -> int:
+        """How long there has been sound."""
+        return round(sum(map(is_loud, self.heard)) * FRAME_S * 1_000)
 
     async def close(self) -> None:
         await self.connection.close()

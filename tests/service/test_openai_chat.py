@@ -78,6 +78,17 @@ async def test_a_whole_response(stage: Stage) -> None:
 
 
 @on_stage()
+async def test_nulls_and_a_top_p_of_zero_are_accepted(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="x", messages=HELLO, modalities=None, stream=None, top_p=0
+        )
+    assert answer.choices[0].message.content == "Hello"
+    (told,) = stage.worker.told
+    assert told["generation"]["do_sample"] is False and told["tts"]["enabled"] is False
+
+
+@on_stage()
 async def test_a_streamed_response(stage: Stage) -> None:
     async with client_of(stage) as client:
         stream = await client.chat.completions.create(

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from core.modes import Chunks, Threads
+from core.schemas import streaming
 from core.schemas.webrtc import SDP_MAX_CHARS
-from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, on_stage, settings_for, until
 from tests.fakes.webrtc_peer import RATE_HZ, Peer, call, webrtc_process
 from tests.source_tree import ROOT
@@ -25,7 +27,19 @@ from worker import create_app
 
 KEY = "sk-the-right-one"
 TIMES = FakeTimes(prefill_ms=1, piece_ms=1, unit_ms=5)
+ANSWER_S = 60  # longer than a busy machine takes to detect speech
+FADE_MS = 40  # frames that the codec's delay adds at both ends
 BAD_OFFER = "v=0\r\n"
+
+
+class LongAnswer(FakeStreamingView):
+    def reply(self, wanted: streaming.Generate) -> Chunks:
+        return self._say("word " * ANSWER_S, ANSWER_S)
+
+
+class LongAnswers(FakeBackend):
+    def open_streaming(self, threads: Threads) -> FakeStreamingView:
+        return LongAnswer(self.times, threads)
 
 
 def free_port() -> int:
@@ -75,7 +89,7 @@ def played(slots: int = 4, **webrtc: Any) -> Callable[[Test], Callable[[Path], N
             )
             before = asyncio.all_tasks()
             stage = Stage(settings, 1, HURRY)
-            app = create_app(settings, lambda: FakeBackend(TIMES))
+            app = create_app(settings, lambda: LongAnswers(TIMES))
             stage.workers[0].app = app  # type: ignore[assignment]
             await stage.start()
             stage.http.headers["Authorization"] = f"Bearer {KEY}"
@@ -115,8 +129,9 @@ async def test_an_answer_is_heard_and_speech_cuts_it_at_what_was_heard(scene: Sc
     cleared = await peer.hear("output_audio_buffer.cleared")
     assert cleared["response_id"] == started["response_id"]
     truncated = await peer.hear("conversation.item.truncated")
-    assert 0 < truncated["audio_end_ms"] < 10_000
+    assert 0 < truncated["audio_end_ms"] < ANSWER_S * 1_000
     await until(lambda: not peer.is_loud, "it is still heard")
+    assert 0 < peer.loud_ms <= truncated["audio_end_ms"] + FADE_MS
     assert (await scene.stage.http.post(f"{place}/hangup")).status_code == 200
     await until(lambda: peer.connection.connectionState == "closed", "it did not end")
     gone = await scene.stage.http.delete(place)
@@ -151,6 +166,20 @@ async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> No
     peer.say("response.cancel")
     peer.say("output_audio_buffer.clear")
     await peer.hear("output_audio_buffer.cleared")
+
+
+@played()
+async def test_an_item_too_long_for_the_channel_comes_without_its_audio(scene: Scene) -> None:
+    peer, _ = await scene.called(audio={"input": {"turn_detection": None}})
+    peer.mouth.sound = np.tile(speech(), 12)[: 7 * RATE_HZ]
+    await until(lambda: not len(peer.mouth.sound), "the microphone is slow")
+    peer.say("input_audio_buffer.commit")
+    committed = await peer.hear("input_audio_buffer.committed")
+    peer.say("conversation.item.retrieve", item_id=committed["item_id"])
+    retrieved = await peer.hear("conversation.item.retrieved")
+    assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+    peer.say("response.create")
+    await peer.hear("response.done")
 
 
 @played()

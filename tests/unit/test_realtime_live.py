@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from core.errors import AudioError, RateLimitedError
+from core.protocols.effects import StopTimer
 from core.protocols.events import Prefetched, TimerName, TurnFailed
 from core.protocols.realtime_items import RealtimeLimits
 from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS
@@ -162,6 +163,14 @@ def test_without_create_response_the_model_only_listens(scene: RealtimeScene) ->
     assert scene.types()[-1] == "response.done"
 
 
+def test_no_response_is_due_once_the_client_requests_them_itself(live: RealtimeScene) -> None:
+    live.talk(1_000, speech=True)
+    live.talk(1_500, speech=False)
+    first = len(live.effects)
+    live.semantic(create_response=False)
+    assert StopTimer(TimerName.ANSWER) in live.effects[first:]
+
+
 def test_text_items_reach_the_model_during_a_call(live: RealtimeScene) -> None:
     live.talk(800, speech=True)
     live.engine.units = [("Hello there.", 800, True)]
@@ -247,6 +256,20 @@ def test_changes_of_the_conversation_restart_the_duplex_session(
     assert (prompt.suffix_system_prompt or "").partition("previous: ")[2] == (said or "")
     loud = "Be loud." if change == "instructions" else "Be brief."
     assert prompt.prefix_system_prompt == loud and prompt.config.force_listen_count == 0
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_message_truncated_while_it_is_spoken_restarts_the_duplex_session(
+    spoken: RealtimeScene, is_cancelled: bool
+) -> None:
+    item = spoken.last("response.output_item.added")["item"]["id"]
+    spoken.say("conversation.item.truncate", item_id=item, audio_end_ms=900)
+    if is_cancelled:
+        spoken.say("response.cancel")
+    spoken.talk(2_000, speech=False)
+    assert len(spoken.engine.prompts) == 2
+    said = (spoken.engine.prompts[1].suffix_system_prompt or "").partition("previous: ")[2]
+    assert said == "Assistant: One"
 
 
 def test_pictures_go_into_the_next_unit(scene: RealtimeScene) -> None:

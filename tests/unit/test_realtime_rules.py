@@ -155,6 +155,44 @@ def test_the_user_may_speak_over_a_response_that_is_not_interrupted(scene: Realt
     assert scene.types(told).count("response.done") == 2
 
 
+@pytest.mark.parametrize("end", ["silence", "clear", "commit", "update"])
+def test_a_turn_that_is_owed_an_answer_gets_it_once_the_user_is_silent(
+    scene: RealtimeScene, end: str
+) -> None:
+    rules = {"type": "server_vad", "interrupt_response": False}
+    scene.detect(rules)
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    scene.hear(320, speech=True)
+    scene.make()
+    assert scene.types().count("response.created") == 1, "the user is speaking"
+    match end:
+        case "silence":
+            told = scene.hear(640, speech=False)
+        case "update":
+            told = scene.detect({**rules, "silence_duration_ms": 300})
+        case _:
+            told = scene.say(f"input_audio_buffer.{end}")
+    assert scene.types(told)[-1] == "response.created"
+    users = [turn for turn in scene.engine.asked[-1].turns if turn.role == "user"]
+    assert len(users) == (1 if end == "clear" else 2)
+    scene.make()
+    assert scene.types().count("response.created") == 2, "one answer to both turns"
+
+
+@pytest.mark.parametrize("rules", [None, {"type": "server_vad", "create_response": False}])
+def test_no_answer_is_owed_once_the_client_requests_them_itself(
+    scene: RealtimeScene, rules: Raw | None
+) -> None:
+    scene.detect({"type": "server_vad", "interrupt_response": False})
+    scene.say("response.create")
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    scene.detect(rules)
+    assert scene.types(scene.make()).count("response.created") == 0
+
+
 def test_turns_without_automatic_responses(scene: RealtimeScene) -> None:
     told = scene.detect({"type": "semantic_vad", "eagerness": "high", "create_response": False})
     assert told[0]["session"]["audio"]["input"]["turn_detection"] == {
@@ -321,6 +359,15 @@ def test_the_limit_of_tokens_leaves_a_response_incomplete(scene: RealtimeScene) 
     done = scene.last("response.done")["response"]
     assert done["status"] == "incomplete" and done["max_output_tokens"] == 2
     assert done["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
+
+
+@pytest.mark.parametrize("cut", ['"argu', '"arguments": {"city'])
+def test_a_function_call_cut_at_the_limit_of_tokens_is_incomplete(cut: str) -> None:
+    scene = RealtimeScene(replies=[[('<tool_call>{"name": "look_up", ', 0), (cut, 0)]])
+    scene.say("session.update", session={"tools": TOOLS})
+    scene.respond(max_output_tokens=2)
+    details = scene.last("response.done")["response"]["status_details"]
+    assert details == {"type": "incomplete", "reason": "max_output_tokens"}
 
 
 def test_an_odd_byte_waits_for_its_other_half(scene: RealtimeScene) -> None:

@@ -306,6 +306,14 @@ def test_silence_is_timed_again_after_speech_that_the_client_ends(command: str) 
     assert not timers, "between segments the timer runs on"
 
 
+@pytest.mark.parametrize("rules", [None, {"type": "server_vad"}, {"type": "semantic_vad"}])
+def test_silence_is_timed_no_more_without_idle_timeout_ms(rules: Raw | None) -> None:
+    scene = patient_scene()
+    assert is_waiting_for_speech(scene)
+    scene.detect(rules)
+    assert not is_waiting_for_speech(scene)
+
+
 def test_the_voice_may_change_until_the_model_has_spoken(scene: RealtimeScene) -> None:
     scene.now_s = 1.0
     scene.say("output_audio_buffer.clear")

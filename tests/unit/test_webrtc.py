@@ -239,14 +239,17 @@ class Channel:
 
     label, readyState, bufferedAmount = LABEL, "open", 0
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = 262_144) -> None:
         self.sent: list[str] = []
+        self.max_bytes = max_bytes  # of a message, as the offer says
         self.listeners: dict[str, Any] = {}
 
     def on(self, event: str, listener: Any) -> None:
         self.listeners[event] = listener
 
     def send(self, text: str) -> None:
+        if len(text.encode()) > self.max_bytes:
+            raise ValueError("the remote party only supports shorter messages")
         self.sent.append(text)
 
 
@@ -264,6 +267,28 @@ def test_a_second_channel_of_the_same_label_is_not_used() -> None:
         assert not second.sent and not second.listeners
 
     asyncio.run(open_two())
+
+
+def test_an_event_too_long_for_the_peer_is_shortened_or_named() -> None:
+    parts = [{"type": "output_audio", "transcript": "Hello.", "audio": "A" * 1_000}]
+
+    async def send() -> list[Any]:
+        call, channel = call_of(), Channel(max_bytes=400)
+        call._on_channel(channel)  # type: ignore[arg-type]
+        for sent in (
+            event("conversation.item.retrieved", item={"content": parts}),
+            event("conversation.item.retrieved", item={"arguments": "A" * 1_000}),
+            event("session.updated", session={"instructions": "é" * 300}),
+            event("response.created"),
+        ):
+            call.apply([ToClient(sent)])
+        return [json.loads(text) for text in channel.sent]
+
+    retrieved, no_item, no_session, created = asyncio.run(send())
+    assert retrieved["item"]["content"] == [{"type": "output_audio", "transcript": "Hello."}]
+    assert "conversation.item.retrieved" in no_item["error"]["message"]
+    assert "session.updated" in no_session["error"]["message"]
+    assert created["type"] == "response.created"
 
 
 def test_an_offer_without_a_codec_in_common_is_refused() -> None:

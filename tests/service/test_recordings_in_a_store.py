@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from obstore.store import MemoryStore
 
 from config import Settings
 from core.errors import WorkerUnreachableError
@@ -311,6 +312,14 @@ def test_a_hanging_worker_blocks_only_one_reader() -> None:
             may_answer.set()
         assert first.result(LIMIT_S) == one
     running.close()
+
+
+def test_what_was_uploaded_before_the_seal_is_deleted_too(tmp_path: Path) -> None:
+    bucket = Bucket(MemoryStore(), "memory:")
+    for name in ("user_audio/000.wav", ".owner", "comment.txt"):
+        bucket.put("a", name, b"x")
+    ObjectStore(bucket, RunningRecordings(list), Store(tmp_path)).delete("a")
+    assert bucket.files("a") == {}
 
 
 @pytest.mark.parametrize("is_away", [True, False])

@@ -310,7 +310,7 @@ class SessionRecorder:
     ) -> str | None:
         def write() -> None:
             body = media.encode_pcm16(sound, rate_hz, is_wav=is_wav)
-            atomic_write(self.folder / name, folder.wav_header(rate_hz, 1, len(body)) + body)
+            self._write_media(name, folder.wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, len(sound))
 
@@ -320,9 +320,14 @@ class SessionRecorder:
 
     def _save_content(self, name: str, content: Picture) -> str | None:
         def write() -> None:
-            atomic_write(self.folder / name, media.content_bytes(content))
+            self._write_media(name, media.content_bytes(content))
 
         return self._save(name, write, len(content))
+
+    def _write_media(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        atomic_write(path, content)
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
         if self._submit(write, size_bytes):

@@ -101,7 +101,8 @@ class FolderStore:
         """Write or replace a small file; without content, remove it."""
         path = self._folder(recording_id) / name
         if content:
-            atomic_write(path, content)
+            with _unless_deleted():
+                atomic_write(path, content)
         else:
             path.unlink(missing_ok=True)
 

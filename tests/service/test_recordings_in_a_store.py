@@ -21,7 +21,7 @@ from obstore.store import MemoryStore
 
 from config import Settings
 from core.errors import WorkerUnreachableError
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
 from core.serving.fake_backend import FakeBackend
 from core.store import Store
 from gateway_modules import service
@@ -171,7 +171,8 @@ async def test_a_running_recording_is_read_from_its_worker(folder: Path) -> None
         lock = RecordingLock(local)
         meta = read_meta(local)
         assert meta is not None
-        write_meta(local, meta.model_copy(update={"status": Status.RECORDING}))
+        running = {"status": Status.RECORDING, "app_type": RequestType.STREAMING}
+        write_meta(local, meta.model_copy(update=running))
         write_owner(local, "secret")
         if here.seal_of("a"):  # the worker was faster than the lock
             here.bucket.remove("a", [SEAL_FILE])

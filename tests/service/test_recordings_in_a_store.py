@@ -20,8 +20,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from config import Settings
-from core.errors import WorkerUnreachableError
+from core.errors import NotFoundError, WorkerUnreachableError
 from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
+from core.serving import routes
 from core.serving.fake_backend import FakeBackend
 from core.store import Store
 from gateway_modules import service
@@ -321,6 +322,12 @@ def test_what_was_uploaded_before_the_seal_is_deleted_too(tmp_path: Path) -> Non
         bucket.put("a", name, b"x")
     ObjectStore(bucket, RunningRecordings(list), Store(tmp_path)).delete("a")
     assert bucket.files("a") == {}
+
+
+@in_loop
+async def test_what_another_worker_of_the_folder_has_deleted_is_not_found(folder: Path) -> None:
+    with pytest.raises(NotFoundError):
+        await routes.delete(folder / "a")
 
 
 @pytest.mark.parametrize("is_away", [True, False])

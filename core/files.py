@@ -26,9 +26,8 @@ def atomic_write(
 ) -> None:
     """Replace a file's content atomically; see `replacing`.
 
-    Its folder is created if it is missing, but not the folder above.
+    Its folder must exist: a deleted one is not created again.
     """
-    path.parent.mkdir(exist_ok=True)
     with (
         replacing(path, is_durable=is_durable) as unfinished,
         opened(unfinished, os.O_WRONLY | SAFE_FLAGS) as descriptor,

@@ -272,13 +272,11 @@ class ObjectStore:
 
     def delete(self, recording_id: str) -> None:
         self._running.delete(recording_id)
-        is_sealed = self._seal(recording_id) is not None  # after the workers: they may seal it
         self._update_list([recording_id])  # first: half deleted recordings are not listed
-        if is_sealed:
-            try:
-                self._bucket.delete(recording_id)
-            finally:
-                self._read_seal.cache_clear()
+        try:
+            self._bucket.delete(recording_id)  # also without a seal: files may be uploaded earlier
+        finally:
+            self._read_seal.cache_clear()
 
     def listed(self) -> list[ListedRecording]:
         sealed = self._sealed()

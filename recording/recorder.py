@@ -131,11 +131,21 @@ class RecorderThreads:
         """Finalize a recording whose files are written; None if too many wait."""
         return _submit_bounded(self._finalizer, self._finalizer_room, work)
 
-    def replay(self, folder: Path) -> Future[None] | None:
-        """Make a replay; None if too many wait, or none are made."""
-        if self._replays is None:
+    def replay(self, place: Path, min_free_gb: float) -> Future[None] | None:
+        """Make a replay if the disk has room then; None if too many wait, or none are made."""
+        replays = self._replays
+        if replays is None:
             return None
-        return _submit_bounded(self._merger, self._merger_room, partial(self._replays.make, folder))
+
+        def make() -> None:
+            try:
+                folder.check_room(place, min_free_gb)
+            except folder.LowDiskError as error:
+                logger.warning("no replay of %s: %s", place.name, error)
+            else:
+                replays.make(place)
+
+        return _submit_bounded(self._merger, self._merger_room, make)
 
     def close(self) -> None:
         """Write and finalize what is pending, then end the threads; blocks.
@@ -300,7 +310,7 @@ class SessionRecorder:
     ) -> str | None:
         def write() -> None:
             body = media.encode_pcm16(sound, rate_hz, is_wav=is_wav)
-            atomic_write(self.folder / name, folder.wav_header(rate_hz, 1, len(body)) + body)
+            self._write_media(name, folder.wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, len(sound))
 
@@ -310,9 +320,14 @@ class SessionRecorder:
 
     def _save_content(self, name: str, content: Picture) -> str | None:
         def write() -> None:
-            atomic_write(self.folder / name, media.content_bytes(content))
+            self._write_media(name, media.content_bytes(content))
 
         return self._save(name, write, len(content))
+
+    def _write_media(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        atomic_write(path, content)
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
         if self._submit(write, size_bytes):
@@ -402,8 +417,9 @@ class SessionRecorder:
         # The newline protects this line from one torn by a full disk.
         append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
         write_results(self.folder)
+        threads, min_free_gb = self._options.threads, self._options.min_free_gb
         is_replayed = self._app_type not in NO_REPLAY
-        replay = self._options.threads.replay(self.folder) if is_replayed else None
+        replay = threads.replay(self.folder, min_free_gb) if is_replayed else None
         if replay is None:
             self._close(mark_ready(self.folder))
         else:

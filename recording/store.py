@@ -101,14 +101,15 @@ class FolderStore:
         """Write or replace a small file; without content, remove it."""
         path = self._folder(recording_id) / name
         if content:
-            atomic_write(path, content)
+            with unless_deleted():
+                atomic_write(path, content)
         else:
             path.unlink(missing_ok=True)
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         """Store a file and remove those it replaces; LowDiskError if the disk is nearly full."""
         folder = self._folder(recording_id)
-        with _unless_deleted():
+        with unless_deleted():
             check_room(folder, self._min_free_gb)
             with replacing(folder / name) as part, part.open("wb") as kept:
                 shutil.copyfileobj(file, kept)
@@ -116,7 +117,7 @@ class FolderStore:
             (folder / other).unlink(missing_ok=True)
 
     def delete(self, recording_id: str) -> None:
-        with _unless_deleted():
+        with unless_deleted():
             delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
@@ -137,8 +138,8 @@ class FolderStore:
 
 
 @contextmanager
-def _unless_deleted() -> Iterator[None]:
-    """Raise NotFoundError if another request has deleted the recording meanwhile."""
+def unless_deleted() -> Iterator[None]:
+    """Raise NotFoundError if somebody else has deleted the recording meanwhile."""
     try:
         yield
     except FileNotFoundError as error:

@@ -97,6 +97,9 @@ class Recordings:
             return OpenRecording(_new_id(owner), owner.kind, key)
         if found.expiry is not None:
             found.expiry.cancel()
+        if found.recorder is not None and not found.recorder.is_recording:  # since that turn's end
+            found.recorder.finalize(found.end)
+            return OpenRecording(_new_id(owner), owner.kind, key)
         return found
 
     def suspend(self, recording: OpenRecording, end_reason: EndReason | None) -> None:

@@ -39,7 +39,7 @@ from core.serving.transcribers import passages_of
 from core.transcription import TranscriptionOptions
 from recording.listing import RecordingPage, delete_recording, page_of
 from recording.names import OWNER_FILE, recording_folder
-from recording.store import FilesListed, file_answer, file_in, files_in
+from recording.store import FilesListed, file_answer, file_in, files_in, unless_deleted
 
 BYTES: Final = "application/octet-stream"
 AUDIO_MAX_BYTES: Final = limits.audio_bytes(limits.CHAT_AUDIO_MAX_S)
@@ -224,4 +224,5 @@ async def recording_file(folder: Folder, name: str, request: Request) -> Respons
 
 @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
 async def delete(folder: Folder) -> None:
-    await asyncio.to_thread(delete_recording, folder)
+    with unless_deleted():  # by another worker on the same data folder
+        await asyncio.to_thread(delete_recording, folder)

@@ -19,7 +19,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 
 from core import errors
 from core.schemas.common import WireModel
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.web.responses import NO_STORE, error_answer, problems
 from gateway_modules.web.security import ADMIN_MARK
@@ -27,7 +27,7 @@ from recording import names
 from recording.folder import is_owner, parse_meta
 from recording.listing import touch_access
 from recording.names import media_type
-from recording.records import Status
+from recording.records import Meta, Status
 from recording.store import Download, file_answer, zipped
 
 ID_MAX_CHARS = 200  # the exact limit is checked by `check_recording_id`
@@ -153,11 +153,9 @@ def meta(recording: ExistingId, gateway: GatewayHere) -> Response:
 @router.get("/{recording_id}/recording", name="recording", responses=problems(400, 404, 409))
 def timeline(recording: ExistingId, gateway: GatewayHere) -> Response:
     """Return the timeline: `recording.json`; 409 while it is still being written."""
-    # That of a resumable session is returned as far as it goes.
     stored = gateway.recordings
     is_running = stored.is_running(recording)
-    meta = parse_meta(stored.read(recording, names.META_FILE)) if is_running else None
-    if meta is not None and meta.status is Status.FINALIZING:
+    if is_running and not _is_readable(parse_meta(stored.read(recording, names.META_FILE))):
         raise errors.StillWritingError()
     content = stored.read(recording, names.RECORDING_FILE)
     if content is not None:
@@ -165,6 +163,17 @@ def timeline(recording: ExistingId, gateway: GatewayHere) -> Response:
     if is_running:
         raise errors.StillWritingError()
     raise errors.NotFoundError("This recording is empty.")
+
+
+def _is_readable(meta: Meta | None) -> bool:
+    """Whether the timeline of a locked recording is complete, or that of a chat between turns.
+
+    Others have no replay yet, and a page that loads them would never get it.
+    """
+    if meta is None:
+        return False
+    is_open_chat = meta.app_type is RequestType.STREAMING and meta.status is Status.RECORDING
+    return is_open_chat or meta.is_over
 
 
 @router.head("/{recording_id}/assets/{path:path}", include_in_schema=False)

@@ -6,9 +6,8 @@ import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { nextTask } from "../shared/async.js";
 import { isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
-import { loadRecording, mountCommentCard, mountHead, waitForReplay } from "../viewer/head-view.js";
+import { loadRecording, mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
-import { mayGetReplay } from "../viewer/recording.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
 
 /** @import { ApiError } from "../shared/api.js" */
@@ -30,7 +29,7 @@ addEventListener("pagehide", () => leaving.abort());
 
 const head = mountHead(recordingId, {
   onDeleted: () => {
-    leaving.abort(); // its sound is no longer waited for
+    leaving.abort(); // it is no longer waited for
     shown.loaded = null;
     draw();
     byId("actions").hidden = true;
@@ -112,7 +111,7 @@ async function open() {
     },
     signal: leaving.signal,
   });
-  const { meta, recording } = loaded;
+  const { recording } = loaded;
   Object.assign(shown, { waitingKey: null, loaded });
   await nextTask();
   draw();
@@ -121,14 +120,6 @@ async function open() {
   shown.duplex?.setSound(recording);
   draw();
   page.ready();
-  if (!mayGetReplay(meta, recording, Date.now())) return;
-  setWaiting("viewer.sound_coming");
-  const latest = await waitForReplay(recordingId, leaving.signal);
-  if (latest && shown.loaded) {
-    shown.loaded = { meta, recording: latest };
-    shown.duplex?.setSound(latest);
-  }
-  setWaiting(null);
 }
 
 const allow = (/** @type {boolean} */ isAllowed) => {

@@ -19,7 +19,6 @@ import {
 } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { ownerHeaders } from "../shared/memory.js";
-import { REPLAY_LIMIT_MS } from "./recording.js";
 import { factTexts } from "./time-axis.js";
 
 /** @import { Meta, Recording } from "../../types/recording.js" */
@@ -55,19 +54,6 @@ export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) 
     }
     await wait(AGAIN_MS, signal);
   }
-}
-
-/** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it is unavailable */
-export async function waitForReplay(recordingId, signal) {
-  const untilMs = Date.now() + REPLAY_LIMIT_MS;
-  while (Date.now() < untilMs) {
-    await wait(AGAIN_MS, signal);
-    /** @type {Recording | null} */ const recording = await getJson(recordingPath(recordingId, "recording"), { signal }).catch(
-      () => null,
-    );
-    if (recording?.merged_replay) return recording;
-  }
-  return null;
 }
 
 const PARTIAL_CONTENT = 206;

@@ -7,7 +7,7 @@
 
 import { wavFormat } from "../shared/pcm.js";
 
-/** @import { Chunk, Meta, Recording } from "../../types/recording.js" */
+/** @import { Chunk, Recording } from "../../types/recording.js" */
 /** @import { View } from "./time-axis.js" */
 
 /**
@@ -163,14 +163,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   const beginsMs = heardUntilMs === null ? arrivedMs + PLAYBACK_DELAY_MS : Math.max(arrivedMs, heardUntilMs);
   planner.heardUntilMs = beginsMs + aiMs;
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
-}
-
-export const REPLAY_LIMIT_MS = 180_000; // audio that is not available by then never will be
-
-/** @param {Meta} meta @param {Recording} recording @param {number} nowMs */
-export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
-  if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
-  return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
 const HEAD_BYTES = 4_096;

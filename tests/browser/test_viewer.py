@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, Route, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
-from recording.folder import read_recording, write_recording
+from recording.folder import read_meta, read_recording, write_meta, write_recording
 from tests.browser import kept
 from tests.browser.looks import Look
 from tests.browser.problems import Problems
@@ -280,8 +280,12 @@ def test_one_still_being_written_appears_by_itself(
 def test_without_sound_words_and_pictures_are_still_replayed(
     visit: Visits, site: RunningSystem
 ) -> None:
-    kept.keep_call(site, "viewer_silent", has_sound=False, has_pictures=True)
+    folder = kept.keep_call(site, "viewer_silent", has_sound=False, has_pictures=True)
+    meta = read_meta(folder)
+    assert meta is not None
+    write_meta(folder, meta.model_copy(update={"ended_at": datetime.now(UTC)}))
     page = visit("/s/viewer_silent")
+    expect(page.locator("#waiting")).to_be_hidden()  # no sound will come
     page.keyboard.press("k")
     page.wait_for_function("() => parseFloat(document.querySelector('.playhead').style.left) > 4")
     expect(page.locator(".segment")).to_have_count(3)
@@ -334,15 +338,18 @@ def test_an_administrator_deletes_a_recording(
     assert not folder.exists()
 
 
-def test_nothing_is_waited_for_once_it_is_deleted(visit: Visits, site: RunningSystem) -> None:
-    def end_now(route: Route) -> None:
-        meta = route.fetch().json()
-        route.fulfill(json={**meta, "ended_at": datetime.now(UTC).isoformat()})
-
-    kept.keep_call(site, "viewer_soundless", has_sound=False)
+def test_nothing_is_waited_for_once_it_is_deleted(
+    visit: Visits, site: RunningSystem, problems: Problems
+) -> None:
+    problems.allow("HTTP 409 .*/recording")
+    kept.keep_call(site, "viewer_waited_for")
     page = visit("/s/viewer_call", is_admin=True)
-    page.route("**/api/sessions/viewer_soundless", end_now, times=1)
-    page.goto("/s/viewer_soundless")
+    refusal = {"code": "still_writing", "detail": "This recording is still being written."}
+    page.route(
+        "**/api/sessions/viewer_waited_for/recording",
+        lambda route: route.fulfill(status=409, json=refusal),
+    )
+    page.goto("/s/viewer_waited_for")
     expect(page.locator("#waiting")).to_be_visible()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()

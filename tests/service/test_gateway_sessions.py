@@ -66,12 +66,18 @@ async def test_metadata_and_timeline_of_a_recording(stage: Stage) -> None:
 async def test_a_running_recording_is_reported_as_such(stage: Stage) -> None:
     folder = record(stage, is_live=True)
     url = f"/api/sessions/{SID}"
-    assert (await stage.http.get(f"{url}/recording")).status_code == 200  # as it is so far
     meta = read_meta(folder)
     assert meta is not None
+    # Its results are written just before its status; the replay is still missing.
+    assert (await stage.http.get(f"{url}/recording")).status_code == 409
+    meta = meta.model_copy(update={"app_type": RequestType.STREAMING})
+    write_meta(folder, meta)
+    assert (await stage.http.get(f"{url}/recording")).status_code == 200  # as it is so far
     write_meta(folder, meta.model_copy(update={"status": Status.FINALIZING}))
     answer = await stage.http.get(f"{url}/recording")
     assert (answer.status_code, answer.json()["code"]) == (409, "still_writing")
+    write_meta(folder, meta.model_copy(update={"status": Status.READY}))  # before its lock is gone
+    assert (await stage.http.get(f"{url}/recording")).status_code == 200
     (folder / "recording.json").unlink()
     write_meta(folder, meta)
     assert (await stage.http.get(f"{url}/recording")).status_code == 409

@@ -17,10 +17,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from obstore.store import MemoryStore
 
 from config import Settings
-from core.errors import WorkerUnreachableError
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.errors import NotFoundError, WorkerUnreachableError
+from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
+from core.serving import routes
 from core.serving.fake_backend import FakeBackend
 from core.store import Store
 from gateway_modules import service
@@ -170,7 +172,8 @@ async def test_a_running_recording_is_read_from_its_worker(folder: Path) -> None
         lock = RecordingLock(local)
         meta = read_meta(local)
         assert meta is not None
-        write_meta(local, meta.model_copy(update={"status": Status.RECORDING}))
+        running = {"status": Status.RECORDING, "app_type": RequestType.STREAMING}
+        write_meta(local, meta.model_copy(update=running))
         write_owner(local, "secret")
         if here.seal_of("a"):  # the worker was faster than the lock
             here.bucket.remove("a", [SEAL_FILE])
@@ -311,6 +314,20 @@ def test_a_hanging_worker_blocks_only_one_reader() -> None:
             may_answer.set()
         assert first.result(LIMIT_S) == one
     running.close()
+
+
+def test_what_was_uploaded_before_the_seal_is_deleted_too(tmp_path: Path) -> None:
+    bucket = Bucket(MemoryStore(), "memory:")
+    for name in ("user_audio/000.wav", ".owner", "comment.txt"):
+        bucket.put("a", name, b"x")
+    ObjectStore(bucket, RunningRecordings(list), Store(tmp_path)).delete("a")
+    assert bucket.files("a") == {}
+
+
+@in_loop
+async def test_what_another_worker_of_the_folder_has_deleted_is_not_found(folder: Path) -> None:
+    with pytest.raises(NotFoundError):
+        await routes.delete(folder / "a")
 
 
 @pytest.mark.parametrize("is_away", [True, False])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -97,6 +99,30 @@ async def test_the_present_socket_is_told_that_the_recording_stopped(bench: Benc
     options.on_warning(RecordingStoppedError())
     await asyncio.sleep(0)
     assert told == ["second"]
+
+
+@in_virtual_time
+async def test_a_turn_after_a_full_disk_begins_another_recording(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    recordings = Recordings(bench.data_dir, "0", bench.threads)
+    recording = recordings.resume(OWNER)
+    say(bench, recording, 2)
+    recorder = recording.recorder
+    assert recorder is not None
+    wait_until(lambda: b"turn_end" in timeline_bytes(recorder.folder))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", refuse)
+        recordings.suspend(recording, EndReason.STOPPED)
+        wait_until(lambda: not recorder.is_recording)
+    following = recordings.resume(OWNER)
+    assert following.recording_id != recording.recording_id and following.recorder is None
+    meta = recorder.finalize().result()
+    assert meta is not None and meta.problem == str(bench.warnings[0])
+    assert meta.end_reason is EndReason.STOPPED
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

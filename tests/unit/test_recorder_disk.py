@@ -113,6 +113,30 @@ def test_a_nearly_full_disk_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     bench.threads.close()
 
 
+def test_no_replay_is_made_on_a_nearly_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class Noted(ReplayProcess):
+        """Makes no replays, and notes which were requested."""
+
+        def make(self, folder: Path) -> None:
+            made.append(folder.name)
+
+    bench = make_bench(tmp_path, Noted(), min_free_gb=2.0)
+    free = [3 * 10**9]
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free[0]))
+    end(record_duplex(bench, "before", [speak("kept")]))
+    recorder = record_duplex(bench, "dx", [speak("kept")])
+    wait_until(lambda: b"kept" in timeline_bytes(bench.folder("dx")))
+    free[0] = 2 * 10**9 - 1
+    assert end(recorder).status == "ready"
+    assert made == ["before"]
+    bench.threads.close()
+
+
 @dataclass
 class FailingDisk:
     """Stands for the calls that change a disk: some work, all that follow fail."""

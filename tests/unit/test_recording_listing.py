@@ -128,6 +128,10 @@ def test_what_another_request_has_deleted_is_not_found(tmp_path: Path) -> None:
         folders.delete("gone")
     with pytest.raises(NotFoundError):
         folders.keep("gone", "frontend_replay.webm", io.BytesIO(b"film"), replaces=set())
+    record(tmp_path, "kept")
+    with pytest.raises(NotFoundError):
+        folders.write("gone", "comment.txt", b"Good.")
+    assert [one.id for one in folders.listed()] == ["kept"]
 
 
 def test_accesses_are_not_recorded_in_a_read_only_store(

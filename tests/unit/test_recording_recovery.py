@@ -28,6 +28,7 @@ from recording.folder import (
     readable_wav,
     wav_header,
 )
+from recording.listing import delete_recording
 from recording.recorder import ReplayProcess
 from recording.records import DuplexRecording, EndReason, Recording, Status, TurnRecording
 from recording.recovery import needs_recovery, recover_all, recover_session
@@ -266,6 +267,16 @@ def test_an_empty_folder_becomes_a_failed_recording(tmp_path: Path) -> None:
     folder.mkdir()
     assert recover_session(folder).status == "failed"
     assert not needs_recovery(folder)
+
+
+def test_a_recording_deleted_during_its_recovery_stays_deleted(
+    finished: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = as_if_killed(finished["dx"])
+    # Called when the lock is removed and the timeline is read.
+    monkeypatch.setattr("recording.recovery.read_recording", delete_recording)
+    assert recover_all(folder.parents[1]) == []
+    assert not list(folder.parent.iterdir())
 
 
 def test_complete_replays_are_named_again(finished: dict[str, Path]) -> None:

@@ -12,7 +12,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from core.errors import WorkerUnreachableError
-from core.files import LOGS_FOLDER
 from core.schemas.limits import MIB
 from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
@@ -256,19 +255,6 @@ async def test_http_requests_reach_the_part_that_can_answer(deployment: Deployme
     assert (await session.hear("error"))["code"] == "ended_by_admin"
     await waiting.hear("queue_done")
     waiting.cut()
-
-
-@with_deployment(doors=1)
-async def test_administrators_are_shown_a_desks_log_first(deployment: Deployment) -> None:
-    folder = deployment.settings.service.data_dir / LOGS_FOLDER
-    folder.mkdir()
-    for name in ("desk", "door_0"):
-        (folder / f"{name}.log").write_text(f"{name} is up\n")
-    deployment.doors[0].http.headers.update(deployment.desk.admin_headers)
-    for query in ("", "?source="):
-        part = (await deployment.doors[0].http.get(f"/api/admin/logs{query}")).json()
-        assert (part["source"], part["sources"]) == ("desk", ["desk", "door_0"])
-        assert [line["text"] for line in part["lines"]] == ["desk is up"]
 
 
 @with_deployment(doors=1)

@@ -291,8 +291,9 @@ class Doors:
     doors: dict[str, Door] = field(default_factory=dict)
 
     def all(self) -> list[DoorSession]:
-        doors = self.doors.values()
-        return [DoorSession(door, ticket) for door in doors for ticket in door.held.values()]
+        """Return the sessions over sockets; a request over HTTP has no `kind`."""
+        held = ((door, ticket) for door in self.doors.values() for ticket in door.held.values())
+        return [DoorSession(door, ticket) for door, ticket in held if ticket.kind is not None]
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""

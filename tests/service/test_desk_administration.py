@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from core.errors import ErrorCode
 from core.files import LOGS_FOLDER
 from tests.fakes.doors import Deployment, with_deployment
 from tests.fakes.gateway_stage import until
+from tests.fakes.pools import busy_count
 
 
 @with_deployment(doors=1)
@@ -44,6 +47,22 @@ async def test_the_history_of_a_desk_has_its_doors_units_and_refusals(
 
     await until(lambda: counts() == (6, 2))
     assert {value for value in trends.history().series["unit.p50_ms"] if value} == {300.0}
+
+
+@with_deployment(doors=1)
+async def test_requests_over_http_are_no_sessions_of_a_desk(deployment: Deployment) -> None:
+    may_end = deployment.workers[0].script.gate = asyncio.Event()
+    http, pool = deployment.doors[0].http, deployment.desk.gateway.pool
+    http.headers.update(deployment.desk.admin_headers)
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    chat = asyncio.create_task(http.post("/api/chat", json=body))
+    await until(lambda: busy_count(pool) == 1)
+    [task] = pool.get_queue_status().running_tasks
+    assert (await http.get("/sessions")).json()["sessions"] == []
+    stopped = await http.post(f"/api/admin/sessions/{task.session_id}/stop")
+    assert stopped.status_code == 404
+    may_end.set()
+    assert (await chat).status_code == 200
 
 
 @with_deployment(doors=1)

@@ -79,7 +79,7 @@ class GatewayMetrics:
             MODE,
             buckets=UNIT_BUCKETS_S,
         )
-        self.refused = 0  # requests, for lack of capacity
+        self.refused = 0  # requests, for lack of capacity, since `take_refused`
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:
@@ -112,6 +112,16 @@ class GatewayMetrics:
         taken = list(self._units_ms)
         self._units_ms.clear()
         return taken
+
+    def take_refused(self) -> int:
+        """Return how many requests were refused for lack of capacity since the last call."""
+        taken, self.refused = self.refused, 0
+        return taken
+
+    def add_load(self, units_ms: Iterable[float], refused: int) -> None:
+        """Add what a door has taken; its other metrics are read at the door."""
+        self._units_ms.extend(units_ms)
+        self.refused += refused
 
     def error(self, code: ErrorCode) -> None:
         self._errors.labels(code.value).inc()

@@ -27,6 +27,7 @@ from core.schemas.queue import RequestType
 from core.store import Store
 from gateway_modules.queue.estimates import EtaConfig
 from settings.sections import ServiceSettings
+from settings.workers import host_name
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"
@@ -209,7 +210,7 @@ def _short(value: str | float) -> str:
 
 SUFFIX: Final = ".log"
 ROTATED: Final = ".1"  # the launcher copies a full file there before it truncates it
-SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|webrtc|worker_\d{1,3}")
+SOURCE: Final = r"gateway|desk|door_\d{1,2}|launcher|webrtc|worker_\d{1,3}|seat_\d{1,4}"
 LINES_MAX: Final = 500
 READ_MAX_BYTES: Final = 256 * 1024
 LINE_MAX_CHARS: Final = 4_000
@@ -248,9 +249,20 @@ def cursor_at(path: Path, offset: int) -> str:
     return f"{min(offset, _size(path))}-{len(head)}-{binascii.crc32(head):x}"
 
 
-def read_log(data_dir: Path, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
+def _sources(folder: Path) -> list[str]:
+    """Return the programs with logs, the gateway or the desk first."""
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    workers = rf"{re.escape(host_name())}(_\d{{1,3}})?"  # named as by `worker_name`
+    found = (name for name in names if re.fullmatch(f"{SOURCE}|{workers}", name))
+    return sorted(found, key=lambda name: (name != "gateway", name != "desk", name))
+
+
+def read_log(
+    data_dir: Path, source: str | None, after: str | None, limit: int = LINES_MAX
+) -> LogPart:
     """Return the end of a program's log, or the lines after an earlier response's cursor.
 
+    Without a source it is the first program's.
     Logs are polled: streams would outlive a drain, and proxies buffer them. A response holds a
     bounded part, and a cursor that is valid also after a rotation.
 
@@ -259,13 +271,13 @@ def read_log(data_dir: Path, source: str, after: str | None, limit: int = LINES_
         BadRequestError: The cursor is invalid.
     """
     folder = data_dir / LOGS_FOLDER
-    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
-    sources = sorted(name for name in names if SOURCE.fullmatch(name))
+    sources = _sources(folder)
     if not sources:
         raise NotFoundError(
             "There are no log files: the gateway was not started by the launcher, so it logs "
             "to the terminal it was started from."
         )
+    source = sources[0] if source is None else source
     path = folder / f"{source}{SUFFIX}"
     if source not in sources or path.is_symlink():
         raise NotFoundError("This program has no log.")

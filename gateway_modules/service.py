@@ -191,17 +191,17 @@ def build_gateway(
     uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
-    live = LiveSessions(timing.takeover_grace_s)
-    metrics = GatewayMetrics(registry)
-    pool = _pool(role, settings, worker_addresses, store, live)
+    live, metrics = LiveSessions(timing.takeover_grace_s), GatewayMetrics(registry)
+    pool = _pool(role, settings, worker_addresses, store, live, metrics)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
+    cleanup = CleanupSchedule(clean)
     return Gateway(
         settings=settings,
         timing=timing,
         role=role,
         relay_pool=pool,
-        doors=Doors(pool) if role is Role.DESK and isinstance(pool, WorkerPool) else None,
+        doors=_doors(role, pool, metrics, cleanup),
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
@@ -219,7 +219,7 @@ def build_gateway(
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
         recordings=recordings,
-        cleanup=CleanupSchedule(clean),
+        cleanup=cleanup,
         trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
@@ -314,12 +314,21 @@ def _voices(settings: Settings, store: Store) -> VoiceLibrary:
     )
 
 
+def _doors(
+    role: Role, pool: Pool, metrics: GatewayMetrics, cleanup: CleanupSchedule
+) -> Doors | None:
+    if role is Role.DESK and isinstance(pool, WorkerPool):
+        return Doors(pool, metrics, cleanup.request)
+    return None
+
+
 def _pool(
     role: Role,
     settings: Settings,
     worker_addresses: Sequence[str],
     store: Store,
     live: LiveSessions,
+    metrics: GatewayMetrics,
 ) -> WorkerPool | DeskClient:
     service, secret = settings.service, settings.security.worker_secret
     client = WorkerClient(
@@ -342,4 +351,4 @@ def _pool(
         if (relay := live.get(message.session_id)) is not None:
             relay.end() if message.command == "end" else relay.stop_soon()
 
-    return DeskClient(settings, client, obey)
+    return DeskClient(settings, client, metrics, obey)

@@ -256,7 +256,7 @@ class Queued:
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
     queue_length: int  # Waiting requests.
-    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
+    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket; empty on `/ws/chat`.
     session_secret: str | None  # Proves over HTTP that a request is from the session's owner.
     eta_seconds: float  # Same as estimated_wait_s.
 
@@ -270,7 +270,7 @@ class QueueUpdate:
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
     queue_length: int  # Waiting requests.
-    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
+    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket; empty on `/ws/chat`.
     eta_seconds: float  # Same as estimated_wait_s.
 
 

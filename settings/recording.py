@@ -19,7 +19,7 @@ class RecordingSettings(Section):
     session_retention_days: DayLimit = 30
     """Days that recordings are kept; -1: forever."""
     max_storage_gb: GigabyteLimit = 20
-    """Total size, GB, beyond which the recordings least recently used are deleted; -1: unlimited."""
+    """Total size, GB, beyond which the least recently used are deleted; -1: unlimited."""
     min_free_gb: float = Field(2, ge=0, le=GIGABYTES_MAX)
     """Nothing is recorded while less disk space than this is free, GB."""
 

@@ -32,12 +32,17 @@ class WorkerPlace(NamedTuple):
         return f"{host}:{self.port}"
 
 
+def host_name() -> str:
+    """Return this machine's name without its domain."""
+    return os.uname().nodename.partition(".")[0]
+
+
 def worker_name(address: str, index: int, given: str | None = None) -> str:
     """Return a worker's name: that configured, else by its index on its machine.
 
     A worker that other machines reach at `address` is named after its host. Raises `ValueError`.
     """
-    host = os.uname().nodename.partition(".")[0]
+    host = host_name()
     default = f"worker_{index}" if is_loopback(address) else f"{host}_{index}" if index else host
     name = given or default
     if not re.fullmatch(WORKER_NAME, name):

@@ -317,7 +317,7 @@ export type Queued = {
   estimated_wait_s: number;
   /** Waiting requests. */
   queue_length: number;
-  /** Keeps the place for a minute: `?ticket=` of another socket. */
+  /** Keeps the place for a minute: `?ticket=` of another socket; empty on `/ws/chat`. */
   return_ticket: string;
   /** Proves over HTTP that a request is from the session's owner. */
   session_secret: string | null;
@@ -337,7 +337,7 @@ export type QueueUpdate = {
   estimated_wait_s: number;
   /** Waiting requests. */
   queue_length: number;
-  /** Keeps the place for a minute: `?ticket=` of another socket. */
+  /** Keeps the place for a minute: `?ticket=` of another socket; empty on `/ws/chat`. */
   return_ticket: string;
   /** Same as estimated_wait_s. */
   eta_seconds: number;

@@ -118,7 +118,7 @@ class QueuePosition(WireModel):
     )
     queue_length: int = Field(ge=0, description="Waiting requests.")
     return_ticket: str = ""
-    """Keeps the place for a minute: `?ticket=` of another socket."""
+    """Keeps the place for a minute: `?ticket=` of another socket; empty on `/ws/chat`."""
 
     @computed_field(description="Same as estimated_wait_s.")  # type: ignore[prop-decorator]
     @property

@@ -20,6 +20,7 @@ from websockets.exceptions import WebSocketException
 
 from config import Settings
 from core import errors
+from core.metrics import GatewayMetrics
 from core.schemas.limits import MIB
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import client_context
@@ -28,7 +29,7 @@ from gateway_modules.queue.directory import WorkerSet
 from gateway_modules.queue.worker_client import TimedConnection, WorkerClient, socket_options
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, TicketSource, WorkerPool
-from gateway_modules.web.limits import first_of
+from gateway_modules.web.limits import first_of, happens
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
@@ -36,6 +37,7 @@ AWAY_LIMIT_S: Final = 60.0  # then waiting tickets are refused; the life of a re
 DOOR_ID_BYTES: Final = 8
 RETRY_S: Final = 0.5  # between two attempts to connect
 MESSAGE_MAX_BYTES: Final = 64 * MIB  # 100,000 waiting tickets in one text
+LOAD_S: Final = 5.0  # longest interval between reports of units and refusals
 LOG: Final = structlog.get_logger("door")
 
 
@@ -70,7 +72,11 @@ class DeskClient(TicketSource):
     """
 
     def __init__(
-        self, settings: Settings, client: WorkerClient, obey: Callable[[wire.SessionCommand], None]
+        self,
+        settings: Settings,
+        client: WorkerClient,
+        metrics: GatewayMetrics,
+        obey: Callable[[wire.SessionCommand], None],
     ) -> None:
         """`obey` carries out a command for a session of this door.
 
@@ -91,6 +97,7 @@ class DeskClient(TicketSource):
             max_size=MESSAGE_MAX_BYTES,
             **socket_options(tls, settings.limits.heartbeat_s),
         )
+        self._metrics = metrics
         self._obey = obey
         self._held: dict[str, Ticket] = {}
         self._outbox: list[wire.FromDoor] = []
@@ -206,10 +213,14 @@ class DeskClient(TicketSource):
 
     async def _write(self, socket: ClientConnection) -> None:
         while True:
-            await self._wake.wait()
+            await happens(self._wake, LOAD_S)
             self._wake.clear()
             messages, self._outbox = self._outbox, []
-            await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
+            units_ms, refused = self._metrics.take_units(), self._metrics.take_refused()
+            if units_ms or refused:
+                messages.append(wire.Load(units_ms=units_ms, refused=refused))
+            if messages:
+                await socket.send(wire.FROM_DOOR.dump_json(messages), text=True)
 
     def _handle(self, message: wire.FromDesk) -> None:
         match message:

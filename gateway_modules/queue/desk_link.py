@@ -16,6 +16,7 @@ from starlette.responses import Response
 from config import Settings
 from core import errors
 from core.errors import ErrorCode
+from core.metrics import UNITS_KEPT
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType, SocketKind
@@ -86,6 +87,14 @@ class Unreachable(WireModel):
     worker: str
 
 
+class Load(WireModel):
+    """Units relayed and requests refused since the door's last such message, for the history."""
+
+    type: Literal["load"] = "load"
+    units_ms: list[float] = Field(max_length=UNITS_KEPT)
+    refused: int
+
+
 class Welcome(WireModel):
     """The desk's first message: the key with which doors sign and verify return tickets."""
 
@@ -146,7 +155,9 @@ class SessionCommand(WireModel):
     command: Literal["end", "stop"]
 
 
-FromDoor = Annotated[Enter | Leave | StatusChanged | Unreachable, Field(discriminator="type")]
+FromDoor = Annotated[
+    Enter | Leave | StatusChanged | Unreachable | Load, Field(discriminator="type")
+]
 FromDesk = Annotated[
     Welcome | Workers | Queue | Assigned | Refused | SessionCommand, Field(discriminator="type")
 ]

@@ -165,12 +165,15 @@ class WorkerLink:
     def position(self) -> queue.QueuePosition:
         ticket, request, pool = self.ticket, self.request, self.pool
         pool.refresh_estimates()
+        return_ticket = ""
+        if request.kind is not SocketKind.CHAT:  # each of whose sockets has a new session id
+            return_ticket = pool.tickets.issue(ticket.order, request.session_id, request.kind)
         return queue.QueuePosition(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,
             queue_length=pool.queue_length,
-            return_ticket=pool.tickets.issue(ticket.order, request.session_id, request.kind),
+            return_ticket=return_ticket,
         )
 
     def move(self) -> bool:

@@ -7,7 +7,7 @@ stay occupied until the workers report their end or the door reconnects and clai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError, SessionInUseError
+from core.metrics import GatewayMetrics
 from core.schemas.queue import QueueingPhase, SocketKind
 from core.schemas.worker import ActionResult, WorkerHealth
 from core.sockets import close_quietly
@@ -79,8 +80,9 @@ class DoorLostError(Exception):
 
 
 class Door:
-    def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
-        self.pool = pool
+    def __init__(self, doors: Doors, websocket: WebSocket) -> None:
+        self.pool = doors.pool
+        self._doors = doors
         self._websocket = websocket
         self.held: dict[str, Ticket] = {}
         self._waiting: dict[str, Ticket] = {}
@@ -119,6 +121,7 @@ class Door:
         held, self.held = self.held, {}
         for ticket in held.values():
             self.pool.leave(ticket, is_lost=True)
+        self._doors.on_left()
 
     async def _read(self) -> None:
         while True:
@@ -147,11 +150,14 @@ class Door:
                     left.has_started |= message.has_started
                     left.kept_hash = message.kept_hash
                     self.pool.leave(left)
+                    self._doors.on_left()
             case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self.held:
                 self.held[ticket_id].update_status(message.status)
             case wire.Unreachable(worker=place):
                 if (worker := self.pool.directory.at(place)) is not None:
                     self.pool.directory.report_unreachable(worker)
+            case wire.Load(units_ms=units_ms, refused=refused):
+                self._doors.metrics.add_load(units_ms, refused)
 
     def _enter(self, message: wire.Enter) -> None:
         ticket, ticket_id = message.ticket(), message.ticket_id
@@ -277,20 +283,23 @@ class DoorSession:
 
 @dataclass(frozen=True)
 class Doors:
-    """The doors of a desk, and their sessions."""
+    """The doors of a desk, and their sessions; `on_left` is called when some may have ended."""
 
     pool: WorkerPool
+    metrics: GatewayMetrics
+    on_left: Callable[[], None]
     doors: dict[str, Door] = field(default_factory=dict)
 
     def all(self) -> list[DoorSession]:
-        doors = self.doors.values()
-        return [DoorSession(door, ticket) for door in doors for ticket in door.held.values()]
+        """Return the sessions over sockets; a request over HTTP has no `kind`."""
+        held = ((door, ticket) for door in self.doors.values() for ticket in door.held.values())
+        return [DoorSession(door, ticket) for door, ticket in held if ticket.kind is not None]
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it replaces the door's earlier one."""
         door_id = websocket.headers.get(wire.DOOR_ID, "")
         await websocket.accept()
-        door, earlier = Door(self.pool, websocket), self.doors.get(door_id)
+        door, earlier = Door(self, websocket), self.doors.get(door_id)
         if earlier is not None:
             earlier.end()
         self.doors[door_id] = door

@@ -24,7 +24,7 @@ from core.schemas.queue import QueueingPhase, SocketKind
 from core.schemas.worker import ActionResult
 from core.sockets import ClientGoneError
 from gateway_modules.queue.desk_client import Pool
-from gateway_modules.queue.worker_client import WorkerSocket
+from gateway_modules.queue.worker_client import StopPath, WorkerSocket
 from gateway_modules.relay.link import Ending, Request, WorkerLink
 from gateway_modules.relay.telemetry import RelayTelemetry
 from gateway_modules.relay.traffic import Message, Traffic, Verdict
@@ -376,12 +376,14 @@ class Relay:
     async def request_stop(self) -> ActionResult:
         """Stop the current reply, or stop waiting; for the client's stop button over HTTP."""
         if self.phase is QueueingPhase.RELAYING and self._link is not None:
-            if self.request.kind is not SocketKind.HALF_DUPLEX:
+            is_half = self.request.kind is SocketKind.HALF_DUPLEX
+            # On half duplex's socket `stop` would end the session; a detached one has no socket.
+            if not (is_half or self._link.is_detached):
                 await self._pass_up(STOP)
                 return ActionResult(success=True, message="It was asked to stop.")
-            # On that socket `stop` would end the session, not only the reply.
             worker, session_id = self._link.worker, self.request.session_id
-            return await self.pool.client.stop(worker, "half_duplex", session_id)
+            path: StopPath = "half_duplex" if is_half else "duplex"
+            return await self.pool.client.stop(worker, path, session_id)
         is_waiting = self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING)
         if is_waiting and not self.request.kind.has_events:  # which have no `stop`
             await self._stop_waiting()

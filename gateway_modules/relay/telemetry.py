@@ -192,7 +192,6 @@ class Trends:
     clock: Callable[[], float] = time.time
     period_s: float = PERIOD_S
     points: deque[Point] = field(default_factory=partial(deque, maxlen=POINTS))
-    refused_before: int = 0
 
     async def run(self) -> None:
         while True:
@@ -203,7 +202,7 @@ class Trends:
                 structlog.get_logger("trends").exception("sample_failed")
 
     def take(self) -> None:
-        units_ms, refused = self.metrics.take_units(), self.metrics.refused
+        units_ms = self.metrics.take_units()
         queue = self.pool.get_queue_status()
         modes = Counter(task.request_type for task in queue.running_tasks)
         values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
@@ -213,9 +212,8 @@ class Trends:
             "unit.p50_ms": quantile(units_ms, MEDIAN),
             "unit.p99_ms": quantile(units_ms, TAIL),
             "unit.count": len(units_ms),
-            "refused.count": refused - self.refused_before,
+            "refused.count": self.metrics.take_refused(),
         }
-        self.refused_before = refused
         for worker in self.pool.workers.values():
             latest = worker.service.latest
             is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE

@@ -290,13 +290,17 @@ async def history(request: Request, gateway: GatewayHere) -> Response:
 def logs(
     request: Request,
     gateway: GatewayHere,
-    source: Annotated[str, Query(max_length=limits.ID_MAX_CHARS)] = "gateway",
+    source: Annotated[str, Query(max_length=limits.ID_MAX_CHARS)] = "",
     after: Annotated[str | None, Query(max_length=limits.ID_MAX_CHARS)] = None,
     limit: Annotated[int, Query(ge=1, le=administration.LINES_MAX)] = administration.LINES_MAX,
 ) -> Response:
-    """Return the end of a program's log, or what follows an earlier response's cursor."""
+    """Return the end of a program's log, or what follows an earlier response's cursor.
+
+    Without a source it is the gateway's, or the desk's.
+    """
     data_dir = gateway.settings.service.data_dir
-    return json_answer(administration.read_log(data_dir, source, after, limit), request.headers)
+    part = administration.read_log(data_dir, source or None, after, limit)
+    return json_answer(part, request.headers)
 
 
 @admin_router.get("/audit", responses=problems(422))

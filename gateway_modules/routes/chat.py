@@ -283,7 +283,7 @@ async def stop_half_duplex(
     return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
 
 
-@stops.post("/api/duplex/stop", response_model=StopAnswer, responses=problems(404, 422))
+@stops.post("/api/duplex/stop", response_model=StopAnswer, responses=problems(404, 422, 502, 504))
 async def stop_duplex(
     request: Request, body: StopOne, gateway: GatewayHere
 ) -> StopAnswer | Response:

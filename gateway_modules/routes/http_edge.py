@@ -234,7 +234,9 @@ def limited(
     lease: Lease,
     values_max: int | None,
 ) -> Receive:
-    """Return a `receive` that raises HTTP 413 for a body that is too large.
+    """Return a `receive` that raises HTTP 413 for a body that is too large, and 429 without memory.
+
+    FastAPI would answer an `OmniError` of a body that it reads with HTTP 400.
 
     At most `values_max` values may be in a body that may be JSON, counted as by `check_json_shape`;
     None for a form, whose bytes mean nothing to that count.
@@ -251,7 +253,10 @@ def limited(
             saw(part)
             if received > limit_bytes:
                 raise too_large(f"The request is longer than {limit_bytes} bytes.")
-            lease.add(len(part))
+            try:
+                lease.add(len(part))
+            except RateLimitedError as error:
+                raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, error.message) from error
             values += count_values(part) if values_max is not None else 0
             if values_max is not None and values > values_max:
                 raise too_large(f"The request has more than {values_max} values.")

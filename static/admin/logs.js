@@ -18,7 +18,7 @@ const PADDING = /(?<=\S) {3,}/g; // alignment padding of the log lines
 
 export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
-  const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
+  const at = { source: "", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
   /** @type {LogFilter} */ const filter = { text: "", least: "info" };
   const look = { follows: true, isAtEnd: true, unseen: 0 };
   /** @returns {HTMLElement | null} */ const linesEl = () => el.querySelector(".admin-log-lines");

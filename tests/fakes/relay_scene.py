@@ -118,6 +118,7 @@ class Scene:
     sockets: list[WorkerSocket] = field(default_factory=list)
     sent: list[Raw] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
+    posted: list[str] = field(default_factory=list)  # paths of the HTTP requests to workers
     incoming: asyncio.Queue[Raw] = field(default_factory=asyncio.Queue)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
@@ -149,7 +150,12 @@ class Scene:
 
         pool = make_pool(self.workers)
         stopped = {"success": True, "message": "It was stopped."}
-        http = httpx.MockTransport(lambda request: httpx.Response(200, json=stopped))
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            self.posted.append(request.url.path)
+            return httpx.Response(200, json=stopped)
+
+        http = httpx.MockTransport(answer)
         pool.client = WorkerClient(connect=connect, transport=http)  # type: ignore[arg-type]
         return pool
 

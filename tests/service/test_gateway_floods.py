@@ -264,6 +264,9 @@ async def test_a_call_goes_on_while_other_clients_hold_all_memory(stage: Stage) 
             message = {"messages": [{"role": "user", "content": "x" * 100_000}]}
             refused = await stage.http.post("/api/chat", json=message)
             assert refused.status_code == 429
+            refused = await stage.http.post("/api/duplex/stop", json={"session_id": "adx_1"})
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+            assert "retry-after" in refused.headers
         await client.say("stop")
         await client.expect("stopped")
     assert stage.worker.told_types()[1:] == ["client_diagnostic", *["audio_chunk"] * 3, "stop"]

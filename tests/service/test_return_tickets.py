@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from urllib.parse import quote
 
 from gateway_modules.queue.worker_pool import TICKET_FILE
@@ -90,6 +91,15 @@ async def test_positions_are_retained_for_every_protocol(stage: Stage) -> None:
         await after.check_quiet()
     finally:
         await after.stop()
+
+
+@resumable
+async def test_a_chat_socket_is_promised_no_place(stage: Stage) -> None:
+    """Each has a new session id, and a ticket is valid for one session only."""
+    async with stage.client("/ws/duplex/adx_first") as first, stage.client("/ws/chat") as chat:
+        await first.expect("queue_done")
+        await chat.connection.send(json.dumps(PREFILL))
+        assert (await chat.expect("queued"))["return_ticket"] == ""
 
 
 @resumable

@@ -177,7 +177,10 @@ DUPLEX: dict[str, dict[str, Check]] = COMMON | {
         "session_id": name,
     },
 }
+NO_RETURN = {"return_ticket": exactly("")}  # the next socket has another session id
 CHAT: dict[str, dict[str, Check]] = COMMON | {
+    "queued": COMMON["queued"] | NO_RETURN,
+    "queue_update": COMMON["queue_update"] | NO_RETURN,
     "prefill_done": {"input_tokens": positive},
     "chunk": {"text_delta": or_null(text), "audio_data": or_null(sound)},
     "done": {

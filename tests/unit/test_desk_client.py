@@ -9,11 +9,13 @@ from typing import NoReturn
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import Message
 
 from config import Settings
 from core.errors import NoWorkerError
+from core.metrics import GatewayMetrics
 from gateway_modules.queue.desk_client import AWAY_LIMIT_S, DeskClient
 from gateway_modules.queue.desk_link import DeskHttp
 from gateway_modules.queue.worker_client import WorkerClient
@@ -34,7 +36,8 @@ def door_settings(folder: Path) -> Settings:
 
 @in_virtual_time
 async def test_no_request_waits_longer_than_the_limit_for_its_desk(tmp_path: Path) -> None:
-    pool = DeskClient(door_settings(tmp_path), WorkerClient(), lambda command: None)
+    metrics = GatewayMetrics(CollectorRegistry())
+    pool = DeskClient(door_settings(tmp_path), WorkerClient(), metrics, lambda command: None)
     pool._connect = never_connect  # type: ignore[assignment]
     await pool.start()
     for _ in range(2):

@@ -13,6 +13,7 @@ from core.files import LOGS_FOLDER
 from gateway_modules import administration as logs
 from gateway_modules.administration import LogPart, parse_line, read_log
 from launcher.processes import LogFile
+from settings.workers import worker_name
 
 
 @pytest.fixture
@@ -141,9 +142,20 @@ def test_only_logs_of_programs_are_read(tmp_path: Path, log: Path, source: str) 
 
 
 def test_each_program_of_the_launcher_has_a_log(tmp_path: Path, log: Path) -> None:
-    for name in ("desk", "door_0", "door_12", "webrtc"):
+    public = [worker_name("0.0.0.0", index) for index in (0, 7)]
+    for name in ("desk", "door_0", "door_12", "webrtc", "seat_0", "seat_1023", *public):
         (log.parent / f"{name}.log").write_text("up\n")
         assert name in read_log(tmp_path, name, None).sources
+
+
+def test_without_a_source_it_is_the_gateway_or_the_desk(tmp_path: Path, log: Path) -> None:
+    for name in ("desk", "door_0", "cascade_files"):
+        (log.parent / f"{name}.log").write_text("up\n")
+    for expected in ("gateway", "desk", "door_0"):
+        assert read_log(tmp_path, None, None).source == expected
+        (log.parent / f"{expected}.log").unlink()
+    with pytest.raises(NotFoundError, match="not started by the launcher"):
+        read_log(tmp_path, None, None)
 
 
 def test_symlinks_are_not_followed(tmp_path: Path, log: Path) -> None:

@@ -20,6 +20,7 @@ from core.schemas.queue import SocketKind
 from core.sockets import ReplaceableSocket
 from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.awaits import Awaits
+from tests.fakes.gateway_stage import until
 from tests.fakes.pools import ask, release
 from tests.fakes.relay_scene import USER, Scene, Stage, staged
 from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time, let_others_run
@@ -256,3 +257,13 @@ def test_of_two_resumptions_the_later_socket_says_what_it_has_received(tmp_path:
 
     asyncio.run(test())
     assert resumed == [5]
+
+
+@in_virtual_time
+async def test_a_stop_reaches_the_worker_of_a_client_that_is_away(tmp_path: Path) -> None:
+    async with staged(SocketKind.DUPLEX, tmp_path, "relaying", grace_s=5.0) as stage:
+        stage.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await until(lambda: stage.relay.is_away)
+        answer = await stage.relay.request_stop()
+        assert (answer.success, answer.message) == (True, "It was stopped.")
+        assert "/duplex/stop" in stage.posted

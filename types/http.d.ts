@@ -385,7 +385,7 @@ declare namespace Http {
   type RecordingSettings = {
     enabled: boolean; // Record sessions.
     session_retention_days: number; // Days that recordings are kept; -1: forever.
-    max_storage_gb: number; // Total size, GB, beyond which the oldest recordings are deleted; -1: unlimited.
+    max_storage_gb: number; // Total size, GB, beyond which the least recently used are deleted; -1: unlimited.
     min_free_gb: number; // Nothing is recorded while less disk space than this is free, GB.
     store: string; // Object store for finished recordings: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in data_dir.
     direct: boolean; // Redirect media requests to signed URLs of the store (s3, gs, az), valid for an hour; the store's CORS rules must allow the pages.

@@ -234,6 +234,8 @@ class StreamingCapability:
             session.window.rounds.append(Round(session.turn.round, message.role, last - first))
 
     def _feed(self, session: Session, rows: Rows, role: str) -> Steps[None]:
+        if not len(rows):  # an empty part of an open turn; a forward pass needs a row
+            return
         window, limits = session.window, session.settings.window
         maintain_rounds(session.kv, window, window_now(session.kv, limits))
         before = session.kv.length

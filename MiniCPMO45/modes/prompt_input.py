@@ -106,10 +106,10 @@ def embed_stream(
         parts = as_samples(clip).split(UNIT_SAMPLES)
         for index, part in enumerate(parts):
             is_end = is_last and number == len(prompt.clips) - 1 and index == len(parts) - 1
+            is_first = audio_input.mel.core_end == 0  # of the turn: no context precedes its frames
             mel = push(audio_input.mel, part, is_last=is_end)
             if mel.shape[1] == 0:
                 continue
-            is_first = audio_input.audio_units == 0
             rows.append((yield EncodeStream(mel, audio_input.cache, is_first)))
             audio_input.audio_units += 1
         audio.append(torch.cat(rows) if rows else torch.zeros(0))

@@ -91,11 +91,13 @@ def create_app(
         starting = asyncio.gather(
             sessions.runtime.load(), sessions.recover(), return_exceptions=True
         )
+        relieving = asyncio.create_task(runtime.relieve_regularly())
         try:
             yield
         finally:
             starting.cancel()
-            await asyncio.wait([starting])
+            relieving.cancel()
+            await asyncio.wait([starting, relieving])
             await sessions.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

@@ -39,6 +39,8 @@ TURNS: Final = {
 }
 DEEP_GREY_MODES: Final = ("I;16", "I;16B", "I;16L", "I;16N")
 TILE_SIDE_PX: Final = 448  # of the vision encoder
+PATCH_SIDE_PX: Final = 14  # of the vision encoder
+RATIO_MAX: Final = (TILE_SIDE_PX // PATCH_SIDE_PX) ** 2  # of the sides: a tile has whole patches
 # A decoded picture is shrunk to so many pixels: twice each side of the largest tiling, so that the
 # model's own resizing determines its input.
 KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
@@ -173,6 +175,10 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
             if picture.width * picture.height > allowed.max_pixels:
                 millions = allowed.max_pixels // MILLION
                 raise PictureTooLargeError(f"{size}; it may have {millions} million pixels.")
+            if max(picture.size) > RATIO_MAX * min(picture.size):
+                raise PictureError(
+                    f"{size}; one side may be at most {RATIO_MAX} times as long as the other."
+                )
             yield picture
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise PictureTooLargeError("The picture has too many pixels.") from error

@@ -42,6 +42,7 @@ from MiniCPMO45.processing.mel import (
     FIRST_UNIT_SAMPLES,
     UNIT_SAMPLES,
     MelState,
+    clip_mels,
     push,
 )
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -166,7 +167,7 @@ class DuplexCapability:
             voice: list[Tensor] = []
             if voice_sample is not None:
                 blocks = self.config.audio_block_frames
-                voice = yield from embed_clips([voice_sample], blocks, is_voice=True)
+                voice = yield from embed_clips([clip_mels(voice_sample)], blocks, is_voice=True)
             rows = Rows.of(opening, *voice, closing)
             yield LlmForward(session.kv, rows, wants_logits=False)
             self.prompts.store(key, session.kv)

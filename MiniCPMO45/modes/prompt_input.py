@@ -25,6 +25,7 @@ from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.processing.tokenizer import SpecialTokens
+from MiniCPMO45.settings import GenerationSettings
 
 STREAMING_SLICES = 1  # default slices per picture; source: docs/specification/model.md#4.1
 
@@ -48,14 +49,48 @@ Pieces = list[Sequence[int] | Tensor]
 def render_message(
     processor: MiniCPMOProcessor, session: Session, message: Message, options: PrefillOptions
 ) -> Prompt:
-    """Render a message as continuation of the cached text; raises `ProcessingError`."""
+    """Render a message as continuation of the cached text; raises `ProcessingError`.
+
+    This and the next two need no weights, but up to seconds: a thread other than the engine's may
+    run them while the session is idle.
+    """
     content = message.content
     if message.role == "user" and not isinstance(content, str):
         content = list(content)
         if session.audio_input.audio_units == 0:
             pad_first_audio(content)
     frame = _frame(session.turn.opening, message.role, options)
-    return processor.render_content(content, frame, replace(options, use_image_id=False))
+    prompt = processor.render_content(content, frame, replace(options, use_image_id=False))
+    is_live = message.role == "user" and options.stream_input
+    return replace(prompt if is_live else _with_mels(prompt), roles=(message.role,))
+
+
+def render_history(
+    processor: MiniCPMOProcessor, messages: Sequence[Message], options: PromptOptions | None = None
+) -> Prompt:
+    """Render a whole history; raises `ProcessingError`. By default a line feed joins parts."""
+    return _with_mels(processor.render(messages, options or PrefillOptions(omni_mode=False)))
+
+
+def render_question(
+    processor: MiniCPMOProcessor,
+    messages: Sequence[Message],
+    settings: GenerationSettings,
+    options: PromptOptions | None = None,
+) -> Prompt:
+    """Render a whole history for a one-shot reply; see `StreamingCapability.reply`."""
+    prompt = processor.render(
+        messages,
+        replace(options or PromptOptions(), max_tokens=settings.max_input_tokens),
+        add_generation_prompt=True,
+        enable_thinking=settings.enable_thinking,
+        use_tts_template=settings.use_speech_template,
+    )
+    return _with_mels(prompt)
+
+
+def _with_mels(prompt: Prompt) -> Prompt:
+    return replace(prompt, mels=tuple(clip_mels(clip) for clip in prompt.clips))
 
 
 def embed_stream(
@@ -71,10 +106,10 @@ def embed_stream(
         parts = as_samples(clip).split(UNIT_SAMPLES)
         for index, part in enumerate(parts):
             is_end = is_last and number == len(prompt.clips) - 1 and index == len(parts) - 1
+            is_first = audio_input.mel.core_end == 0  # of the turn: no context precedes its frames
             mel = push(audio_input.mel, part, is_last=is_end)
             if mel.shape[1] == 0:
                 continue
-            is_first = audio_input.audio_units == 0
             rows.append((yield EncodeStream(mel, audio_input.cache, is_first)))
             audio_input.audio_units += 1
         audio.append(torch.cat(rows) if rows else torch.zeros(0))
@@ -112,13 +147,12 @@ def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
 
 
 def embed_clips(
-    clips: Sequence[np.ndarray], block_frames: int | None, is_voice: bool
+    mels: Sequence[list[Tensor]], block_frames: int | None, is_voice: bool
 ) -> Steps[list[Tensor]]:
     """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each.
 
-    Clips are float32 [n] at 16 kHz. `is_voice` as for `EncodeClips`.
+    `mels` are what `clip_mels` made of each clip. `is_voice` as for `EncodeClips`.
     """
-    mels = [clip_mels(clip) for clip in clips]
     if not mels:
         return []
     parts = tuple(mel for of_clip in mels for mel in of_clip)

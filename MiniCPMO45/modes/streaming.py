@@ -24,12 +24,14 @@ from MiniCPMO45.modes.prompt_input import (
     embed_pictures,
     embed_stream,
     lay_out,
+    render_history,
     render_message,
+    render_question,
 )
 from MiniCPMO45.modes.speech import ReplyChunk, finish_speech, speak_group, speak_whole
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt
 from MiniCPMO45.processing.prompts import SPEECH_END, TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 
@@ -83,27 +85,33 @@ class StreamingCapability:
         self.tokenizer = self.processor.tokenizer
 
     def prefill(
-        self, session: Session, message: Message, options: PrefillOptions | None = None
+        self, session: Session, message: Message | Prompt, options: PrefillOptions | None = None
     ) -> Steps[str]:
         """Append a message, or a chunk of a user turn; return the text fed, with media markers.
 
-        Raises `ProcessingError` if a part cannot be used; nothing was fed.
+        The message may be what `render_message` made of it. Raises `ProcessingError` if a part
+        cannot be used; nothing was fed.
         """
         options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
-        is_user = message.role == "user"
-        prompt = render_message(self.processor, session, message, options)
+        prompt = (
+            message
+            if isinstance(message, Prompt)
+            else render_message(self.processor, session, message, options)
+        )
+        [role] = prompt.roles
+        is_user = role == "user"
         if is_user and options.stream_input:
             pictures = yield from embed_pictures(prompt)
             audio = yield from embed_stream(audio_input, prompt, is_last=options.is_last_chunk)
             rows = lay_out(prompt, pictures, audio)
         else:
-            rows = yield from self._embed(prompt, None, message.role == "system")
-        yield from self._feed(session, rows, message.role)
+            rows = yield from self._embed(prompt, None, role == "system")
+        yield from self._feed(session, rows, role)
         if is_user:
             audio_input.audio_units += len(prompt.clips) if not options.stream_input else 0
             turn.opening = TurnOpening.CONTINUED
-        elif message.role == "assistant" and turn.opening is not TurnOpening.FIRST:
+        elif role == "assistant" and turn.opening is not TurnOpening.FIRST:
             turn.opening = TurnOpening.AFTER_REPLY
             turn.round += 1
         if not is_user:
@@ -111,14 +119,23 @@ class StreamingCapability:
         return prompt.text
 
     def prefill_history(
-        self, session: Session, messages: Sequence[Message], options: PrefillOptions | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] | Prompt,
+        options: PrefillOptions | None = None,
     ) -> Steps[str]:
-        """Prefill a complete history into a fresh session; return its text with media markers."""
-        options = options or PrefillOptions(omni_mode=False)
-        prompt = self.processor.render(messages, options)
+        """Prefill a complete history into a fresh session; return its text with media markers.
+
+        The messages may be what `render_history` made of them.
+        """
+        prompt = (
+            messages
+            if isinstance(messages, Prompt)
+            else render_history(self.processor, messages, options)
+        )
         rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
         yield from self._feed(session, rows, "user")
-        self._split_into_rounds(session, prompt.ids, messages)
+        self._split_into_rounds(session, prompt)
         return prompt.text
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
@@ -168,12 +185,13 @@ class StreamingCapability:
     def reply(
         self,
         session: Session,
-        messages: Sequence[Message],
+        messages: Sequence[Message] | Prompt,
         settings: GenerationSettings,
         options: PrefillOptions | None = None,
     ) -> Steps[ReplyResult]:
         """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
+        The messages may be what `render_question` made of them with the same settings.
         By default pictures are sliced by the checkpoint's rules and parts are joined by a line
         feed. The last token of a reply that hits its limit is neither fed nor spoken. Raises
         `ProcessingError` if a part of a message cannot be used, and, before anything is run,
@@ -182,12 +200,10 @@ class StreamingCapability:
         """
         if session.kv.length:
             raise ValueError("a one-shot reply needs a fresh conversation")
-        prompt = self.processor.render(
-            messages,
-            replace(options or PromptOptions(), max_tokens=settings.max_input_tokens),
-            add_generation_prompt=True,
-            enable_thinking=settings.enable_thinking,
-            use_tts_template=settings.use_speech_template,
+        prompt = (
+            messages
+            if isinstance(messages, Prompt)
+            else render_question(self.processor, messages, settings, options)
         )
         reply = self._begin(session, settings)
         reply.next_rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
@@ -215,25 +231,25 @@ class StreamingCapability:
     def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Rows]:
         """Encode a prompt's media; clips attend in blocks of encoder frames, or fully."""
         pictures = yield from embed_pictures(prompt)
-        audio = yield from embed_clips(prompt.clips, block_frames, is_voice)
+        audio = yield from embed_clips(prompt.mels, block_frames, is_voice)
         return lay_out(prompt, pictures, audio)
 
-    def _split_into_rounds(
-        self, session: Session, ids: Sequence[int], messages: Sequence[Message]
-    ) -> None:
+    def _split_into_rounds(self, session: Session, prompt: Prompt) -> None:
         """Record the messages of a history as rounds, which the window can drop one by one."""
-        start = self.policy.tokens.im_start
+        start, ids, roles = self.policy.tokens.im_start, prompt.ids, prompt.roles
         starts = [index for index, token in enumerate(ids) if token == start]
-        if len(starts) != len(messages):  # a message contains the control token
+        if len(starts) != len(roles):  # a message contains the control token
             return
         session.window.rounds.pop()
         stops = [*starts[1:], len(ids)]
-        for message, first, last in zip(messages, [0, *starts[1:]], stops, strict=True):
-            if message.role == "user" and any(r.role != "system" for r in session.window.rounds):
+        for role, first, last in zip(roles, [0, *starts[1:]], stops, strict=True):
+            if role == "user" and any(r.role != "system" for r in session.window.rounds):
                 session.turn.round += 1
-            session.window.rounds.append(Round(session.turn.round, message.role, last - first))
+            session.window.rounds.append(Round(session.turn.round, role, last - first))
 
     def _feed(self, session: Session, rows: Rows, role: str) -> Steps[None]:
+        if not len(rows):  # an empty part of an open turn; a forward pass needs a row
+            return
         window, limits = session.window, session.settings.window
         maintain_rounds(session.kv, window, window_now(session.kv, limits))
         before = session.kv.length

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 from transformers import ProcessorMixin, WhisperFeatureExtractor
 
 from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, embedding_count
@@ -33,6 +34,10 @@ _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "
 _IMAGE_CODE, _AUDIO_CODE = "\ufdd0", "\ufdd1"
 _NO_CODES = {ord(_IMAGE_CODE): None, ord(_AUDIO_CODE): None}
 _AT_MEDIA = re.compile(f"([{_IMAGE_CODE}{_AUDIO_CODE}])")
+
+# A longer text is encoded in pieces first, so that one far too long is refused early.
+PIECE_CHARACTERS = 32_768  # ours: some 10 ms; the interpreter's lock is held for a part of them
+CUT_TOKENS = 16  # ours: a piece has at most so many tokens more than its part of the whole
 
 
 class ProcessingError(ValueError):
@@ -74,6 +79,8 @@ class Prompt:
     clips: tuple[np.ndarray, ...]
     image_spans: tuple[Span, ...]  # the `<unk>` of each slice, in order
     audio_spans: tuple[Span, ...]  # the `<unk>` of each sound, in order
+    roles: tuple[str, ...] = ()  # of its messages
+    mels: tuple[list[Tensor], ...] = ()  # of each whole clip, as `clip_mels`; () if not computed
 
 
 class MiniCPMOProcessor(ProcessorMixin):
@@ -144,7 +151,7 @@ class MiniCPMOProcessor(ProcessorMixin):
             enable_thinking=enable_thinking,
             use_tts_template=use_tts_template or has_sound,
         )
-        return self._prompt(text, parts, options)
+        return replace(self._prompt(text, parts, options), roles=tuple(m.role for m in messages))
 
     def render_content(
         self, content: Content, frame: Callable[[str], str], options: PromptOptions | None = None
@@ -186,13 +193,12 @@ class MiniCPMOProcessor(ProcessorMixin):
                     ids += run
                     spans[segment] += [(start, len(ids))] if is_slot else []
             else:  # a listen token in the text would be read as a decision
+                if options.max_tokens is not None:
+                    self._check_text(segment, len(ids), options.max_tokens)
                 encoded = self.tokenizer.encode(segment)
                 ids += [token for token in encoded if token != special.listen]
         if options.max_tokens is not None and len(ids) > options.max_tokens:
-            raise PromptTooLongError(
-                f"the prompt has {len(ids)} tokens, at most {options.max_tokens} are allowed;"
-                " shorten the history, the audio or the pictures"
-            )
+            raise _too_long(str(len(ids)), options.max_tokens)
         return Prompt(
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
             ids=tuple(ids),
@@ -201,6 +207,15 @@ class MiniCPMOProcessor(ProcessorMixin):
             image_spans=tuple(spans[_IMAGE_CODE]),
             audio_spans=tuple(spans[_AUDIO_CODE]),
         )
+
+    def _check_text(self, text: str, before: int, most: int) -> None:
+        """Refuse text that certainly exceeds `most` tokens, together with those `before` it."""
+        for start in range(0, len(text), PIECE_CHARACTERS):
+            if before > most:
+                raise _too_long(f"more than {most}", most)
+            if len(text) > PIECE_CHARACTERS:
+                piece = text[start : start + PIECE_CHARACTERS]
+                before += max(0, len(self.tokenizer.encode(piece)) - CUT_TOKENS)
 
     def _image_placeholder(
         self, number: int, grid: tuple[int, int] | None, options: PromptOptions
@@ -218,6 +233,13 @@ class MiniCPMOProcessor(ProcessorMixin):
             ids += self._newline if row else ()
             ids += [special.slice_start, *slots, special.slice_end] * columns
         return ids
+
+
+def _too_long(count: str, most: int) -> PromptTooLongError:
+    return PromptTooLongError(
+        f"the prompt has {count} tokens, at most {most} are allowed;"
+        " shorten the history, the audio or the pictures"
+    )
 
 
 def _content_text(content: Content, options: PromptOptions, parts: list[Part]) -> str:

@@ -135,6 +135,11 @@ class Engine(InlineEngine):
         """Read `gauge` on the thread, between passes and whenever it becomes idle."""
         self.gauge = Gauge(read)
 
+    async def read_gauge(self) -> float:
+        """Read `gauge` now; raises `ShuttingDownError` if the engine was closed."""
+        await self.call(self._read_gauge, is_bounded=False)
+        return self.gauge.value
+
     def problem(self, limit_s: float) -> str | None:
         """Return an error text if the thread has ended or a pass takes more than `limit_s`."""
         if self._failure is not None:
@@ -207,7 +212,9 @@ class Engine(InlineEngine):
         if self._running:
             with self.heartbeat.beat():
                 self._running = self._run_pass(self._running)
-        self._read_gauge()
+        is_idle = not (self._calls or self._arriving or self._running)
+        if is_idle or time.monotonic() >= self.gauge.read_s + GAUGE_S:
+            self._read_gauge()
 
     def _wait_for_work(self) -> int:
         """Wait for work and return the number of calls; arriving tasks start running."""
@@ -230,14 +237,12 @@ class Engine(InlineEngine):
             return []
 
     def _read_gauge(self) -> None:
-        is_idle = not (self._calls or self._arriving or self._running)
-        gauge, now_s = self.gauge, time.monotonic()
-        if is_idle or now_s >= gauge.read_s + GAUGE_S:
-            gauge.read_s = now_s
-            try:
-                gauge.value = gauge.read()
-            except Exception:
-                self._log.exception("engine_gauge_failed")
+        gauge = self.gauge
+        gauge.read_s = time.monotonic()
+        try:
+            gauge.value = gauge.read()
+        except Exception:
+            self._log.exception("engine_gauge_failed")
 
     def _refuse_rest(self) -> None:
         with self._changed:

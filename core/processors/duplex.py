@@ -20,7 +20,7 @@ from PIL import Image
 
 from core.audio import FloatArray, read_audio, to_pcm
 from core.engine.engine import run_inline
-from core.errors import OmniError
+from core.errors import OmniError, PictureError
 from core.images import FRAME_LIMITS, SHORT_PIXELS, decode_wire_picture
 from core.modes import OnSound
 from core.processors.content import override, read_voice
@@ -245,9 +245,13 @@ class DuplexView(View, DuplexCapability):
         executor = self.context.model.executor
 
         def slice_all() -> list[PreparedFrame]:
+            try:
+                sliced = slice_pictures(frames, limit, self.config.slice_config)
+            except ValueError as error:
+                raise PictureError(f"The picture cannot be used: {error}.") from error
             return [
                 executor.prepare_slices(each) if isinstance(each, tuple) else each
-                for each in slice_pictures(frames, limit, self.config.slice_config)
+                for each in sliced
             ]
 
         sizes = [each.size for each in frames if isinstance(each, Image.Image)]

@@ -24,14 +24,14 @@ from core.engine.engine import run_inline
 from core.modes import Chunks, Threads
 from core.processors.content import Item, model_messages, override, sent_voice
 from core.processors.turns import TurnView
-from core.processors.view import iterate_inline
+from core.processors.view import iterate_inline, model_errors
 from core.schemas.common import ContentItem, Role
 from core.schemas.common import Message as WireMessage
 from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.streaming import Generate, RollbackResult, StreamingChunk, StreamingRequest
 from MiniCPMO45.engine.session import Session, SnapshotError
-from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions
-from MiniCPMO45.processing.processor import Message
+from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PrefillOptions, render_message
+from MiniCPMO45.processing.processor import Message, Prompt
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
@@ -211,9 +211,24 @@ class StreamingView(TurnView):
         for message in messages:
             is_last = options.is_last_chunk and message is messages[-1]
             chunk = replace(options, is_last_chunk=is_last)
-            steps = self.context.model.streaming.prefill(session, message, chunk)
+            prompt = await self._rendered(session, message, chunk)
+            steps = self.context.model.streaming.prefill(session, prompt, chunk)
             text += await self.context.run(steps)
         return text
+
+    async def _rendered(
+        self, session: Session, message: Message, options: PrefillOptions
+    ) -> Prompt:
+        """Render a message on a thread, so that no other conversation is delayed."""
+        processor = self.context.model.processor
+        most = session.kv.store.shape.max_position_embeddings
+        limited = replace(options, max_tokens=most)
+
+        def render() -> Prompt:
+            with model_errors():
+                return render_message(processor, session, message, limited)
+
+        return await self.context.threads.run(render)
 
 
 HalfDuplexView = StreamingView

@@ -30,9 +30,9 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions, render_history, render_question
 from MiniCPMO45.modes.streaming import ReplyResult
-from MiniCPMO45.processing.processor import Message
+from MiniCPMO45.processing.processor import Prompt
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
 
@@ -137,8 +137,8 @@ def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
 
 
-Question = tuple[list[Message], PrefillOptions, GenerationSettings, FloatArray | None]
-"""A request's messages and options, the settings of its reply, and the voice."""
+Question = tuple[Prompt, GenerationSettings, FloatArray | None]
+"""A request's prompt, the settings of its reply, and the voice."""
 
 
 class ChatView(TurnView):
@@ -147,11 +147,11 @@ class ChatView(TurnView):
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
-        messages, options, settings, voice = await self._decode(request)
+        prompt, settings, voice = await self._decode(request, is_one_shot=True)
         session = await self.reset()
         try:
             await self._open_voice(session, voice, settings)
-            steps = self.context.model.streaming.reply(session, messages, settings, options)
+            steps = self.context.model.streaming.reply(session, prompt, settings)
             reply = await self.context.run(steps)
         finally:
             await self.close()
@@ -165,16 +165,14 @@ class ChatView(TurnView):
         cannot be used.
         """
         model = self.context.model
-        messages, options, settings, voice = await self._decode(request)
+        prompt, settings, voice = await self._decode(request, is_one_shot=False)
         if request.tts.ref_audio_data:
             self._check_voice(voice)
-        options = replace(options, max_tokens=settings.max_input_tokens)
         if settings.generate_audio and voice is not None and model.can_speak:
             await self.choose_voice(voice)
         await self.reset()
         self._drawing = settings
-        steps = model.streaming.prefill_history(self.session, messages, options)
-        return await self.context.run(steps)
+        return await self.context.run(model.streaming.prefill_history(self.session, prompt))
 
     def reply(self, *, in_pieces: bool = True) -> Chunks:
         return self.stream_reply(None, self._drawing) if in_pieces else self._whole()
@@ -202,7 +200,8 @@ class ChatView(TurnView):
         )
         yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=wave)
 
-    async def _decode(self, request: ChatRequest) -> Question:
+    async def _decode(self, request: ChatRequest, *, is_one_shot: bool) -> Question:
+        """Decode and render a request on a thread, so that no other conversation is delayed."""
         speaks = request.tts.enabled
         base = GenerationSettings(
             use_speech_template=request.use_tts_template or speaks,
@@ -212,13 +211,20 @@ class ChatView(TurnView):
         self._seed = request.seed
         settings = override(override(base, request), request.generation)
         options = override(PrefillOptions(omni_mode=request.omni_mode), request.image)
+        options = replace(options, max_tokens=settings.max_input_tokens)
         context, threads = self.context, self.context.threads
+        processor = context.model.processor
 
         def decode() -> Question:
             voice = resolve_voice(request.tts, context.default_voice) if speaks else None
             messages = model_messages(request.messages, threads.read_media)
             prompted = with_voice_prompt(messages, request.tts, voice)
-            return prompted, options, settings, voice
+            with model_errors():
+                if is_one_shot:
+                    prompt = render_question(processor, prompted, settings, options)
+                else:
+                    prompt = render_history(processor, prompted, options)
+            return prompt, settings, voice
 
         return await threads.run(decode)
 

@@ -5,6 +5,7 @@ One object per worker, passed to the handlers. Knows no socket and no machine.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,9 @@ CLOSE_TRIES: Final = 2
 ENGINE_LIMIT_S: Final = 120.0
 BOOT_ID_BYTES: Final = 8
 FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for running sessions
+# Below this free share windows shrink (`MiniCPMO45/engine/session.py`), and nothing is retained.
+FREE_CACHE_LOW: Final = 0.3
+RELIEF_S: Final = 1.0  # ours: how often that is checked
 
 
 CALLS: Final = "call"  # pool for blocking calls of sessions
@@ -183,8 +187,26 @@ class WorkerRuntime:
             self.progress.is_loaded = True
 
     async def free_all(self, conversations: Iterable[Conversation]) -> None:
+        """Free conversations, and retained ones whose memory running sessions need."""
         for conversation in conversations:
             await self.free(conversation.view)
+        await self._relieve()
+
+    async def relieve_regularly(self) -> None:
+        """Free retained conversations whenever running sessions need their memory; never ends."""
+        while True:
+            await asyncio.sleep(RELIEF_S)
+            await self._relieve()
+
+    async def _relieve(self) -> None:
+        """Free retained conversations while memory is scarce, the least recently used first."""
+        free = self.engine.gauge.value
+        while free < FREE_CACHE_LOW and (oldest := self.store.take_oldest()) is not None:
+            await self.free(oldest.view)
+            try:
+                free = await self.engine.read_gauge()
+            except ShuttingDownError:
+                return
 
     async def evict_surplus(self) -> None:
         """Free the retained conversations that exceed the capacity left by active sessions."""

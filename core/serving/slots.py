@@ -208,6 +208,10 @@ class SessionStore:
                 return conversation
         return None
 
+    def take_oldest(self) -> Conversation | None:
+        """Remove and return the least recently used conversation."""
+        return self._kept.pop(0) if self._kept else None
+
     def make_room(self, active: int) -> list[Conversation]:
         """Evict and return the surplus, given the number of active sessions."""
         surplus = max(0, len(self._kept) + active - self._capacity)

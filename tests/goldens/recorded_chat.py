@@ -23,6 +23,7 @@ from MiniCPMO45.modes.prompt_input import (
     lay_out,
 )
 from MiniCPMO45.modes.streaming import GROUP_TOKENS, ReplyResult, StreamingCapability
+from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.processor import Message, Prompt
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings
@@ -69,16 +70,21 @@ class RecordedStreaming(GappedStreaming):
     _counts: Sequence[int] = ()  # clips of each message that is fed next
 
     def prefill(
-        self, session: Session, message: Message, options: PrefillOptions | None = None
+        self, session: Session, message: Message | Prompt, options: PrefillOptions | None = None
     ) -> Steps[str]:
         """Append one message; recordings have no live streams."""
+        assert isinstance(message, Message)
         self._counts = [_clip_count(message)]
         return (yield from super().prefill(session, message, options))
 
     def prefill_history(
-        self, session: Session, messages: Sequence[Message], options: PrefillOptions | None = None
+        self,
+        session: Session,
+        messages: Sequence[Message] | Prompt,
+        options: PrefillOptions | None = None,
     ) -> Steps[str]:
         """Prefill a complete history."""
+        assert not isinstance(messages, Prompt)
         self._counts = [_clip_count(message) for message in messages]
         return (yield from super().prefill_history(session, messages, options))
 
@@ -86,7 +92,9 @@ class RecordedStreaming(GappedStreaming):
         counts, self._counts = self._counts or [1] * len(prompt.clips), ()
         joined = _joined(prompt, counts)
         pictures = yield from embed_pictures(joined)
-        rows = yield from embed_clips(joined.clips, block_frames, is_voice)
+        rows = yield from embed_clips(
+            [clip_mels(clip) for clip in joined.clips], block_frames, is_voice
+        )
         return lay_out(joined, pictures, _split(rows, joined) if rows else [])
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
@@ -97,9 +105,7 @@ class RecordedStreaming(GappedStreaming):
         self._counts_rounds = settings.generate_audio
         return (yield from super().generate(session, replace(settings, max_new_tokens=most)))
 
-    def _split_into_rounds(
-        self, session: Session, ids: Sequence[int], messages: Sequence[Message]
-    ) -> None:
+    def _split_into_rounds(self, session: Session, prompt: Prompt) -> None:
         """Keep a history as one round."""
 
     def _feed_last(self, reply: Any) -> Steps[None]:

@@ -36,6 +36,7 @@ from tests.model.decoder_requests import code_rounds, greedy_decisions, text_rou
 from tests.model.stock import stock_decoder, stock_states
 from tests.model.talks import facts_of, greedy_talks
 from tests.model.toy import Toy, assert_close, build_toy
+from tests.model.turns import VARIED, ToyTurns
 
 pytestmark = pytest.mark.gpu
 
@@ -153,6 +154,16 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert [str(wait.message) for wait in waits] == []
+
+
+def test_an_empty_chunk_of_a_turn_is_answered(toy_on_card: Toy) -> None:
+    """A pass without rows would read a hidden state before the first, which breaks the device."""
+    talk = ToyTurns(toy_on_card)
+    talk.prefill("user", "hi")
+    length = talk.session.kv.length
+    talk.prefill("user", "")
+    assert talk.session.kv.length == length
+    assert len(talk.generate(VARIED)[1].ids) >= VARIED.min_new_tokens
 
 
 def _full_width() -> MiniCPMOForConditionalGeneration:

@@ -11,7 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoModel
 
+import MiniCPMO45.auto  # noqa: F401  # registers the classes
 from MiniCPMO45.kernels.quantised import Scheme, quantise, unpacked
 from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE, read_config
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
@@ -96,6 +98,20 @@ def write_packed(
 def load(folder: Path, weights: Weights = Weights.BF16) -> dict[str, Tensor]:
     options = LoadOptions(weights=weights, show_progress=False)
     return MiniCPMOForConditionalGeneration.from_folder(folder, options).state_dict()
+
+
+def test_what_was_read_is_saved_as_the_plain_weights_that_it_is(
+    weights: dict[str, Tensor], tmp_path: Path
+) -> None:
+    source, saved = tmp_path / "packed", tmp_path / "saved"
+    source.mkdir()
+    meant = write_packed(source, weights, "awq")
+    model = AutoModel.from_pretrained(source, dtype=torch.float32)
+    model.save_pretrained(saved)
+    assert "quantization_config" not in json.loads((saved / "config.json").read_text())
+    again = MiniCPMOForConditionalGeneration.from_pretrained(saved).state_dict()
+    name = next(each for each in meant if each.endswith("_proj.weight"))
+    assert torch.equal(again[name], model.state_dict()[name])
 
 
 @each_form

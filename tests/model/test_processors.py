@@ -28,8 +28,10 @@ from core.schemas.common import (
     TTSConfig,
     TTSSamplingParams,
 )
-from core.schemas.streaming import StreamingChunk
+from core.schemas.streaming import StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelKind
+from MiniCPMO45.modes import prompt_input
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from tests.model.toy import speech
 from tests.model.views import load, prefill, user
 from worker import real_backend
@@ -76,6 +78,46 @@ def test_a_conversation_whose_opening_was_cancelled_can_be_closed(
         engine.close()
 
     asyncio.run(cancel_the_opening())
+
+
+@pytest.mark.parametrize("mode", ["chat", "reply", "streaming"])
+def test_messages_are_prepared_beside_the_engine(
+    processor: UnifiedProcessor, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """One client's long message would delay the calls of all others."""
+    threads: dict[str, str] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def watched(*inputs: Any, **options: Any) -> Any:
+            threads[name] = threading.current_thread().name
+            return plain(*inputs, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(MiniCPMOProcessor, "_prompt")
+    watch(prompt_input, "clip_mels")
+    sound = AudioContent(data=encode_wire_audio(speech(1.0)))
+    message = Message(role=Role.USER, content=[sound])
+
+    async def talk() -> None:
+        engine = Engine()
+        context = processor.chat.context
+        engine.run_pass = context.engine.run_pass
+        context = replace(context, engine=engine)
+        view = StreamingView(context) if mode == "streaming" else ChatView(context)
+        if isinstance(view, StreamingView):
+            await view.feed_request(StreamingRequest(session_id="a", messages=[message]))
+        elif mode == "chat":
+            await view.feed_request(ChatRequest(messages=[message]))
+        else:
+            await view.respond(ChatRequest(messages=[message], generation=SHORT))
+        await view.close()
+        engine.close()
+
+    asyncio.run(talk())
+    assert threads == dict.fromkeys(("_prompt", "clip_mels"), "MainThread")
 
 
 def test_a_setting_chooses_the_cache_format(checkpoint: Path) -> None:

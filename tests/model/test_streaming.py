@@ -119,6 +119,18 @@ def test_incomplete_last_character_is_emitted(toy: Toy) -> None:
     assert "".join(chunk.text for chunk in chunks) == result.text == "a\ufffd"
 
 
+@pytest.mark.parametrize("nothing", ["", [], "<|listen|>"])
+def test_an_empty_chunk_of_a_turn_changes_nothing(toy: Toy, nothing: str | list[str]) -> None:
+    replies = []
+    for chunks in (["hi"], ["hi", nothing]):
+        talk = ToyTurns(toy)
+        for content in chunks:
+            talk.prefill("user", content)
+        assert len(talk.session.window.rounds) == 1
+        replies.append((talk.session.kv.length, talk.generate(VARIED)[1]))
+    assert replies[0] == replies[1]
+
+
 # Stop
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from MiniCPMO45.engine.steps import EncodeClips
-from MiniCPMO45.model.audio_encoder import AudioEmbedder
+from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream
 from MiniCPMO45.processing.mel import clip_mels
 from tests.fakes.textbook_mel import textbook_log_mel
 from tests.goldens.audio import HIDDEN_RTOL_OF_MAX, load_hearing
@@ -64,6 +64,17 @@ def test_d6_context_frames_do_not_enter_the_cache(toy: Toy) -> None:
     talk.prefill("user", [speech(3.1, 1)], stream_input=True)
     rule = 3 * UNIT_FRAMES + 2 * 3 * CONTEXT_FRAMES // 2 - 1  # nothing lies before the first
     assert (talk.session.audio_input.cache.length, rule) == (150, 155)
+
+
+def test_every_turn_of_live_audio_is_heard_from_its_beginning(toy: Toy) -> None:
+    talk = ToyTurns(toy)
+    for seed in (1, 2):
+        talk.prefill("user", [speech(3.1, seed)], stream_input=True)
+        assert talk.session.audio_input.cache.length == 3 * UNIT_FRAMES
+        talk.generate()
+    units = talk.recorder.of_kind(EncodeStream)
+    heard = [(unit.mel.shape[1], unit.is_first) for unit in units]
+    assert heard == 2 * [(102, True), (104, False), (104, False)]
 
 
 def test_d33_a_conversation_starts_deaf(toy: Toy) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from core.serving import slots
 from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.runtime import FREE_CACHE_MIN
 from tests.service.workers import (
     SILENCE,
     Client,
@@ -165,6 +166,35 @@ async def test_retained_conversations_are_evicted_when_a_slot_is_needed(
         await client.idle()
         missed = await talk.ask("prefill", messages=[USER], expect_hash=kept)
         assert missed["type"] == "cache_miss"
+
+
+@served(count=4, busy_wait_s=10)
+@in_loop
+async def test_retained_conversations_are_freed_when_memory_is_scarce(
+    worker: RunningWorker,
+) -> None:
+    """While a call runs, whose cache grows, and before another client has to wait for memory."""
+    client, runtime = Client(worker.port), worker.runtime
+    for text in ("Hello", "Good morning"):
+        async with client.talk("streaming") as talk:
+            message = {"role": "user", "content": text}
+            await talk.say("prefill", messages=[message], clear_kv_cache=True)
+            await talk.hear()
+            await talk.say("generate", generate_audio=False)
+            await talk.hear_until("done")
+    await client.idle()
+    assert len(runtime.store) == 2
+    async with client.talk("duplex") as first:
+        await first.prepared()
+        runtime.engine.watch(lambda: (0.5, 0.2, 0.1)[len(runtime.store)])
+        runtime.engine.submit(lambda: None)
+        await soon("memory is scarce", lambda: runtime.engine.gauge.value < FREE_CACHE_MIN)
+        async with client.talk("duplex") as second:
+            await second.prepared()
+            assert len(runtime.store) == 0
+            await second.stop()
+        await first.stop()
+    await client.idle()
 
 
 @served(SLOW_PIECES)

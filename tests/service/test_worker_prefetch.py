@@ -140,11 +140,14 @@ async def test_units_have_priority_over_prefetches(
     assert any(each is not None for each in due), "units are due"
 
 
+@pytest.mark.parametrize("picture", ["bm8gcGljdHVyZQ==", jpeg(4_096, 1)], ids=["damaged", "thin"])
 @in_loop
-async def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
+async def test_an_unusable_picture_is_warned_of_once_and_its_unit_runs(
+    worker: RunningWorker, picture: str
+) -> None:
     async with Client(worker.port).talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
-        await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
+        await talk.say("video_frame", frame=picture)
         await talk.say("audio_chunk", audio=spoken(0))
         warning, result = await talk.hear(), await talk.hear()
         assert (warning["type"], warning["code"]) == ("warning", "bad_frame")

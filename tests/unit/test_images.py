@@ -25,6 +25,8 @@ from core.images import (
     decode_wire_pictures,
     read_picture,
 )
+from MiniCPMO45.configuration_minicpmo import SliceConfig
+from MiniCPMO45.processing.pictures import slice_image
 
 ORIENTATION_TAG = 0x0112
 TURNED_RIGHT = 6  # the camera was held so that the picture must be turned by 90° to the right
@@ -128,6 +130,16 @@ def test_sides_pixels_and_bytes_are_limited() -> None:
         decode_wire_picture("A" * (6 * 1024 * 1024), allowed=FRAME_LIMITS)
     with pytest.raises(PictureTooLargeError, match="20 MiB"):
         read_picture(bytes(PICTURE_LIMITS.max_bytes + 1))
+
+
+@pytest.mark.parametrize("size", [(4_096, 3), (1, 1_025)])
+def test_a_picture_too_thin_for_the_model_is_refused(size: tuple[int, int]) -> None:
+    [thin] = wire(file_of(Image.new("L", size), "PNG"))
+    for allowed in (FRAME_LIMITS, PICTURE_LIMITS):
+        with pytest.raises(PictureError, match="1024 times"):
+            decode_wire_picture(thin, allowed=allowed)
+    [fits] = wire(file_of(Image.new("L", (1_024, 1)), "PNG"))
+    slice_image(decode_wire_picture(fits, allowed=FRAME_LIMITS), 9, SliceConfig())
 
 
 def test_the_sizes_of_all_pictures_are_added_up_before_one_is_decoded() -> None:

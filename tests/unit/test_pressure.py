@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.serving.runtime import FREE_CACHE_MIN
-from MiniCPMO45.engine.kv_cache import KvStore
+from core.serving.runtime import FREE_CACHE_LOW, FREE_CACHE_MIN
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
 from MiniCPMO45.engine.session import (
     LAST_FREE,
     LEAST_TOKENS,
@@ -88,6 +88,35 @@ def test_the_scarcer_of_memory_and_time_decides() -> None:
         assert window_now(kv, WindowSettings()).basic_high_tokens == expected
 
 
+def test_running_conversations_go_on_beside_retained_ones() -> None:
+    """Retained ones never shrink: they are freed as soon as windows have to."""
+    pages = 4_096
+    store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
+
+    def grown(tokens: int) -> KvHandle:
+        kv = store.open()
+        kv.reserve(tokens)
+        kv.advance(tokens)
+        return kv
+
+    talks = [(grown(PROMPT), WindowState(preserved=PROMPT)) for _ in range(12)]
+    retained = []
+    for second in range(400):
+        if second < 25:
+            retained.append(grown(8_000))
+        while store.free_share < FREE_CACHE_LOW and retained:
+            retained.pop(0).close()
+        assert store.free_share >= FREE_CACHE_MIN, "another may begin"
+        for kv, window in talks:
+            kv.reserve(kv.length + UNIT)  # never refused
+            kv.advance(UNIT)
+            window.units.append(Unit(UNIT, ()))
+            if count := units_to_drop(window, window_now(kv, WindowSettings())):
+                kv.drop(PROMPT, PROMPT + count * UNIT)
+                del window.units[:count]
+    assert not retained
+
+
 def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> None:
     """Conversations begin one after another while there is capacity, and grow for ever."""
     pages = 800
@@ -110,7 +139,7 @@ def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> N
                 del window.units[:count]
             assert kv.length == window.tokens
     assert len(talks) > 10 and waited > 10
-    assert LAST_FREE < FREE_CACHE_MIN < SHRINK_BELOW
+    assert LAST_FREE < FREE_CACHE_MIN < SHRINK_BELOW == FREE_CACHE_LOW
     assert pages * store.page_tokens > 0.9 * LEAST_TOKENS * len(talks), "shares stay useful"
     assert max(kv.length for kv, _ in talks) < SHAPE.max_position_embeddings
     held = sum(kv.capacity for kv, _ in talks) // store.page_tokens

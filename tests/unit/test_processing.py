@@ -9,6 +9,7 @@ from PIL import Image
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES
 from MiniCPMO45.processing.processor import (
+    PIECE_CHARACTERS,
     Content,
     Message,
     MiniCPMOProcessor,
@@ -154,6 +155,26 @@ def test_a_prompt_over_the_limit_is_refused(processor: MiniCPMOProcessor) -> Non
     assert piece(processor, [WHOLE, "Hi"], PromptOptions(max_tokens=limit)).ids == fitting.ids
     with pytest.raises(PromptTooLongError, match=f"{limit} tokens, at most {limit - 1}"):
         piece(processor, [WHOLE, "Hi"], PromptOptions(max_tokens=limit - 1))
+
+
+def test_a_text_far_beyond_the_limit_is_refused_before_all_of_it_is_encoded(
+    processor: MiniCPMOProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    encode = processor.tokenizer.encode
+
+    def counted(text: str) -> list[int]:
+        encoded.append(len(text))
+        return encode(text)
+
+    text = "a b " * PIECE_CHARACTERS
+    fitting = piece(processor, text)
+    monkeypatch.setattr(processor.tokenizer, "encode", counted)
+    with pytest.raises(PromptTooLongError, match="at most 9 are allowed"):
+        piece(processor, text, PromptOptions(max_tokens=9))
+    assert sum(encoded) == PIECE_CHARACTERS
+    exact = PromptOptions(max_tokens=len(fitting.ids))
+    assert piece(processor, text, exact).ids == fitting.ids, "a long text that fits is fed"
 
 
 @pytest.mark.parametrize(

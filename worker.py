@@ -88,16 +88,17 @@ def create_app(
         recordings = make_recordings(settings, identity.worker_id, metrics)
         sessions = SessionServer(SessionBuilder(runtime, settings, metrics, recordings, tracing))
         app.state.sessions = sessions
-        starting = asyncio.gather(
-            sessions.runtime.load(), sessions.recover(), return_exceptions=True
+        in_background = asyncio.gather(
+            runtime.load(),
+            sessions.recover(),
+            runtime.relieve_regularly(),
+            return_exceptions=True,
         )
-        relieving = asyncio.create_task(runtime.relieve_regularly())
         try:
             yield
         finally:
-            starting.cancel()
-            relieving.cancel()
-            await asyncio.wait([starting, relieving])
+            in_background.cancel()
+            await asyncio.wait([in_background])
             await sessions.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

@@ -82,7 +82,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         folder = find_checkpoint(pretrained_model_name_or_path, **hub)
         stored = read_config(folder)  # refuses unusable checkpoints
         config = copy.deepcopy(config or stored)
-        vars(config).pop("quantization_config", None)  # as in `read_config`
+        config.__dict__.pop("quantization_config", None)  # as in `read_config`
         config.dtype = _dtype(dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
         return cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)

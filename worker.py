@@ -37,7 +37,7 @@ from core.serving.transcribers import transcriber_beside
 from core.sums import KnownSums
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
-from launcher.machine import find_gpus
+from launcher.machine import ORDER, find_gpus
 from launcher.plan import slots_of
 from recording.bucket import Bucket, Uploader, open_store
 from recording.recorder import RecorderThreads, ReplayProcess
@@ -207,6 +207,11 @@ def with_slots(settings: Settings, gpu_index: int) -> Settings:
     """Return the settings with as many slots as fit the worker's GPU, unless they are set."""
     service, model, gpus = settings.service, settings.model, find_gpus()
     if service.worker_slots is not None or not gpus:
+        return settings
+    os.environ.setdefault(ORDER, "PCI_BUS_ID")  # as `find_gpus` counts; before torch is imported
+    import torch
+
+    if not torch.cuda.is_available():  # a build without CUDA, or an old driver
         return settings
     gpu, usual_tokens = gpus[gpu_index % len(gpus)], settings.duplex.usual_tokens
     slots = slots_of(gpu, usual_tokens, weights=model.weights, cache=model.cache)

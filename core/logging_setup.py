@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import queue
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,8 @@ UVICORN_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn
 CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they log every request
 QUIET_PATHS: Final = ("/health", "/metrics")  # polled every few seconds
 ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
+# Characters that control the terminal on which a log is read, and may come from clients.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
 HIDDEN: Final = "[hidden]"
 FORMATTER_FIELDS: Final = ("_record", "_from_structlog")  # read by structlog's formatter
@@ -208,4 +211,6 @@ def _hide_and_shorten(logger: object, method: str, fields: Fields) -> Fields:
             fields[name] = HIDDEN
         elif isinstance(value, str | bytes) and len(value) > VALUE_MAX_CHARS:
             fields[name] = f"{value[:VALUE_MAX_CHARS]!r}… ({len(value)} in all)"
+        elif isinstance(value, str):
+            fields[name] = CONTROLS.sub(lambda found: repr(found[0])[1:-1], value)
     return fields

@@ -10,6 +10,7 @@ from functools import partial
 from operator import attrgetter
 from socket import gethostname
 from typing import Annotated, Final
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Security
 from fastapi.security import APIKeyHeader
@@ -82,6 +83,8 @@ class Gateway:
     sockets: Budget
     bytes_held: Budget
     bytes_uploaded: Budget
+    transcriptions: Budget  # running ones of files
+    decoding: WeakValueDictionary[str, asyncio.Lock]  # of each client whose files are decoded
     uploads: client_limits.UploadCounts
     access: security.AccessPolicy
     apps: AppRegistry
@@ -208,6 +211,8 @@ def build_gateway(
         sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET),
         bytes_held=Budget(limits.bytes_held, limits.bytes_held_per_client),
         bytes_uploaded=client_limits.upload_budget(*uploads),
+        transcriptions=client_limits.transcription_budget(),
+        decoding=WeakValueDictionary(),
         uploads=client_limits.UploadCounts(limits.recording_uploads_per_client),
         access=access,
         apps=AppRegistry(store),

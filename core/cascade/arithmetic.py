@@ -57,7 +57,7 @@ SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
 # Words without punctuation and hyphens. All other signs stay, since they change a calculation.
 TOKEN: Final = re.compile(
-    r"\d+(?:\.\d+)?|[^\W\d_]+|\.(?=\d)|(?<![a-z])-|-(?![a-z])|[^-\s\w.,;:?!'\"’‘“”…$€£]"
+    r"\d+(?:\.\d+)?|[^\W\d_]+|\.(?=\d)|(?<=\d)!(?=[-+−×*÷/])|(?<![a-z])-|-(?![a-z])|[^-\s\w.,;:?!'\"’‘“”…$€£]"
 )
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 # Words before a calculation that is asked for, or anywhere around a spelled one; "from 1990 - 1995"
@@ -67,19 +67,22 @@ ASKING: Final = re.compile(
     r"|how about|calculate|compute|evaluate|solve|work out|tell me|result of|answer to))$"
 )
 FILLERS: Final = frozenset("and but hello hey hi now ok okay please so the then well".split())
-BEHIND: Final = frozenset("be equal equals give is make please then to".split())
+BEHIND: Final = frozenset("be equal equals give is make please then to =".split())
 ASKING_WORDS: Final = frozenset(
     "answer calculate compute equal equals how know make makes many much result tell what".split()
 )
 ASKING_FIRST: Final = frozenset("are can could does do is would".split())
 # Words of mathematics, which make a calculation beside them a part of another one.
 CHANGING: Final = frozenset(
-    "add added cube cubed difference divide divided double doubled dozen dozens eighth eighths "
+    "absolute add added average cos cosine cube cubed difference divide divided double doubled "
+    "dozen dozens eighth eighths exponent hundredth hundredths mean sin sine tangent thousandth "
+    "thousandths "
     "factorial fifth fifths fourth fourths half halved halves log logarithm minus mod modulo "
     "multiplied multiply negative ninth ninths over percent pi plus point power product quarter "
     "quarters remainder root seventh sevenths sixth sixths square squared subtract sum tenth "
     "tenths third thirds thrice times triple tripled twice π".split()
 )
+GOES_ON: Final = frozenset("and by from then to".split())
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
 LONGEST_CHARS: Final = 400  # ours: the question is at the end of the text
 LARGEST: Final = 10**15  # ours
@@ -132,7 +135,7 @@ def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
         return True
     asks_first = not ASKING_FIRST.isdisjoint(before[:1])
     others = [*before, *behind]
-    if asks_first and behind[:1] != ["and"]:  # "is seven plus five twelve"
+    if asks_first and not GOES_ON.intersection(behind[:1]):  # "is seven plus five twelve"
         others = [*before, *(word for word in behind if not NUMBER.fullmatch(word))]
     if any(not word.isalpha() or word in CHANGING for word in others):
         return False

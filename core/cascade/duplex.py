@@ -221,9 +221,10 @@ class CascadeDuplexView(CascadeView):
     async def _keep_turn(self) -> None:
         """Keep what the user said as text, for a later reply."""
         turn = self._state.turn
-        words = await self._transcribe(turn.audio, turn.speech_s)
-        if words and not self._state.is_echo(words):
-            await self._feed(Line("user", words))
+        if turn.speech_s >= SPEECH_MIN_S:
+            words = await self._transcribe(turn.audio, turn.speech_s)
+            if words and not self._state.is_echo(words):
+                await self._feed(Line("user", words))
         turn.clear()
 
     async def _transcript_so_far(self) -> str:

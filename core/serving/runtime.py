@@ -200,13 +200,12 @@ class WorkerRuntime:
 
     async def _relieve(self) -> None:
         """Free retained conversations while memory is scarce, the least recently used first."""
-        free = self.engine.gauge.value
-        while free < FREE_CACHE_LOW and (oldest := self.store.take_oldest()) is not None:
-            await self.free(oldest.view)
-            try:
-                free = await self.engine.read_gauge()
-            except ShuttingDownError:
-                return
+        with suppress(ShuttingDownError):
+            while len(self.store) and self.engine.gauge.value < FREE_CACHE_LOW:
+                if await self.engine.read_gauge() >= FREE_CACHE_LOW:
+                    return  # the value was from before the last one was freed
+                if (oldest := self.store.take_oldest()) is not None:
+                    await self.free(oldest.view)
 
     async def evict_surplus(self) -> None:
         """Free the retained conversations that exceed the capacity left by active sessions."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import Field, ValidationError
@@ -37,12 +37,14 @@ from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, replies, reply
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
+from gateway_modules.web.limits import Lease
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
 from gateway_modules.web.security import hash_of, is_same_secret
 from recording.replay_plan import Cue, subrip, webvtt
 
 BEARER = "bearer "
+Decoded = TypeVar("Decoded")
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 
@@ -104,6 +106,13 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
     return JSONResponse(_model(model_id))
 
 
+async def _in_turn(gateway: Gateway, client: str, work: Callable[[], Decoded]) -> Decoded:
+    """Run something that decodes files, one at a time of each client: the threads are few."""
+    lock = gateway.decoding.setdefault(client, asyncio.Lock()) if client else nullcontext()
+    async with lock:
+        return await gateway.voices.run(work)
+
+
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
     """Respond to a conversation, whole or as server-sent events; disconnecting ends it."""
@@ -113,9 +122,12 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     check_model(gateway, params.model)
     work = partial(_sent, params, text, voices, transcripts)
     uses_voices = params.speaks or params.audio_parts > 0  # others do not wait for a decoder
-    sent, audio_s = await (voices.run(work) if uses_voices else asyncio.to_thread(work))
-    answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     client = gateway.access.limited_client(request)
+    if uses_voices:
+        sent, audio_s = await unless_disconnected(request, _in_turn(gateway, client, work))
+    else:
+        sent, audio_s = await asyncio.to_thread(work)
+    answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     messages = reply(gateway, sent, client, lambda: answer.is_over)
     if not params.stream:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
@@ -262,9 +274,10 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if not any(kinds.values()):
         raise errors.NotAvailableError("No transcriber is available (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
-    with audio_in("file"):
-        audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
+    work = partial(gateway.voices.decoder.read, content, longest_s)
+    with audio_in("file"):
+        audio = await unless_disconnected(request, _in_turn(gateway, client, work))
     by_whisper = [worker for worker, kind in kinds.items() if kind == "whisper"]
     passages = _written(gateway, by_whisper, params, audio, client)
     if params.stream:
@@ -289,13 +302,25 @@ def _written(
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     if by_whisper:
-        return call(max(by_whisper, key=lambda each: each.available_slots), audio.samples, query)
+        worker = max(by_whisper, key=lambda each: each.available_slots)
+        passages = call(worker, audio.samples, query)
+        return _leased(gateway.transcriptions.lease(client), passages)
 
     def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
         assignment.ticket.has_started = True
         return call(assignment.ticket.worker, audio.samples, query)
 
     return replies(gateway, client, work)
+
+
+async def _leased(
+    lease: Lease, passages: AsyncGenerator[TranscriptPassage]
+) -> AsyncGenerator[TranscriptPassage]:
+    with lease:
+        lease.add(1)
+        async with aclosing(passages):
+            async for passage in passages:
+                yield passage
 
 
 def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:

@@ -343,7 +343,7 @@ async def _ask(
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Create an expiring key for Realtime sessions with given settings."""
     params = parse_body(ClientSecretRequest, await request.body() or b"{}")
-    secret, session = _prepared(gateway, params.session, params.expires_after.seconds)
+    secret, session = _prepared(request, gateway, params.session, params.expires_after.seconds)
     return JSONResponse({**secret, "session": session})
 
 
@@ -351,13 +351,16 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Create such a key in the format of the protocol's beta."""
     given = parse_body(SessionPatch, await request.body() or b"{}")
-    secret, session = _prepared(gateway, given, SECONDS_USUAL)
+    secret, session = _prepared(request, gateway, given, SECONDS_USUAL)
     return JSONResponse({**session, "client_secret": secret})
 
 
-def _prepared(gateway: Gateway, settings: SessionPatch, seconds: int) -> tuple[Json, Json]:
+def _prepared(
+    request: Request, gateway: Gateway, settings: SessionPatch, seconds: int
+) -> tuple[Json, Json]:
     """Return a new client secret and its session, both as they are sent."""
-    made, session_id = gateway.client_secrets.make(settings, seconds), secrets.token_hex(ID_BYTES)
+    client, session_id = gateway.access.limited_client(request), secrets.token_hex(ID_BYTES)
+    made = gateway.client_secrets.make(settings, seconds, client)
     config, model = SessionConfig(OutputConfig("")).patched(settings), routes.served_model(gateway)
     session = config.wire(f"sess_{session_id}", model, made.expires_at)
     if settings.instructions is None:

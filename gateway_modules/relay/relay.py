@@ -382,7 +382,8 @@ class Relay:
                 await self._pass_up(STOP)
                 return ActionResult(success=True, message="It was asked to stop.")
             worker, session_id = self._link.worker, self.request.session_id
-            path: StopPath = "half_duplex" if is_half else "duplex"
+            is_duplex = self.request.kind in (SocketKind.DUPLEX, SocketKind.LIVE)
+            path: StopPath = "duplex" if is_duplex else "half_duplex"
             return await self.pool.client.stop(worker, path, session_id)
         is_waiting = self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING)
         if is_waiting and not self.request.kind.has_events:  # which have no `stop`

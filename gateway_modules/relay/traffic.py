@@ -7,6 +7,7 @@ long ones in a thread.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from gateway_modules.web.client_socket import INLINE_CHARS
 
 SHORT_CHARS: Final = 4_096  # messages that matter to the relay are shorter
 UTF8_BYTES_MAX: Final = 4  # of a character
+ESCAPED_ASCII: Final = re.compile(r"\\u00[2-7]")  # no JSON encoder writes letters so
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # longer messages are not searched for diagnostics
 # Errors of a message of the client that only drop it.
@@ -312,7 +314,7 @@ def is_long(text: str) -> bool:
 
 def names_files(text: str) -> bool:
     """Whether a message may name a voice or a file of the server, escape sequences included."""
-    return '_path"' in text or 'ref_audio_id"' in text or "\\u" in text
+    return '_path"' in text or 'ref_audio_id"' in text or ESCAPED_ASCII.search(text) is not None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ OPENAI_BARE: Final = re.compile(r"/(?:models|(?:chat|audio|live)/|realtime(?:/|$
 TRANSCRIPTION_FORM: Final = "/v1/audio/transcriptions"
 CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions", TRANSCRIPTION_FORM})
 VOICE_FORM: Final = "/v1/audio/voices"
+UPLOAD_PATH: Final = re.compile(r"/api/sessions/[^/]+/upload-recording")
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 REQUEST_ID_BYTES: Final = 8
@@ -224,7 +225,7 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
 
 
 def is_upload(path: str) -> bool:
-    return path.endswith("/upload-recording") or path == VOICE_FORM
+    return UPLOAD_PATH.fullmatch(path) is not None or path == VOICE_FORM
 
 
 def limited(

@@ -324,6 +324,16 @@ def upload_budget(*largest_bytes: int) -> Budget:
     return Budget(UPLOADS_AT_ONCE * most, UPLOADS_EACH * most, (UPLOADS_BUSY, UPLOADS_BUSY))
 
 
+TRANSCRIPTIONS_EACH: Final = 2  # of one client; conversations may share the transcriber
+TRANSCRIPTIONS_MAX: Final = 1_000  # of all; the transcribers' own queues are far shorter
+TRANSCRIPTIONS_BUSY: Final = "Too many of your files are being transcribed; try again later."
+
+
+def transcription_budget() -> Budget:
+    refusals = (TRANSCRIPTIONS_BUSY, TRANSCRIPTIONS_BUSY)
+    return Budget(TRANSCRIPTIONS_MAX, TRANSCRIPTIONS_EACH, refusals)
+
+
 class UploadCounts:
     """Limits uploads: one at a time to a recording and `UPLOADS_MAX` in all; bytes of a client.
 

@@ -282,9 +282,11 @@ class ClientSecrets:
     """
 
     clock: Callable[[], float] = time.time
-    kept: dict[str, tuple[int, str]] = field(default_factory=dict)  # expiry, session as JSON
+    # Expiry, session as JSON, and client.
+    kept: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
-    def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
+    def make(self, settings: SessionPatch, seconds: int, client: str) -> ClientSecret:
+        """Make one for a client, which may have half of all; "" is not limited."""
         text = settings.model_dump_json(exclude_unset=True)
         if len(text) > SECRET_SESSION_MAX_CHARS:
             raise BadRequestError(
@@ -292,13 +294,14 @@ class ClientSecrets:
             )
         now_s = self.clock()
         self.kept = {key: kept for key, kept in self.kept.items() if kept[0] > now_s}
-        if len(self.kept) >= SECRETS_MAX:
+        own = sum(kept[2] == client for kept in self.kept.values())
+        if len(self.kept) >= SECRETS_MAX or (client and own >= SECRETS_MAX // 2):
             raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
         made = ClientSecret(SECRET_PREFIX + secrets.token_hex(SECRET_BYTES), int(now_s) + seconds)
-        self.kept[hash_of(made.value)] = made.expires_at, text
+        self.kept[hash_of(made.value)] = made.expires_at, text, client
         return made
 
     # Any: a JSON object.
     def find(self, value: str) -> dict[str, Any] | None:
-        expires_at, text = self.kept.get(hash_of(value), (0, ""))
+        expires_at, text, _ = self.kept.get(hash_of(value), (0, "", ""))
         return dict(json.loads(text)) if expires_at > self.clock() else None

@@ -70,16 +70,26 @@ def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyP
     now_s = [1_000.0]
     kept = ClientSecrets(lambda: now_s[0])
     plain, brief = SessionPatch(), SessionPatch(instructions="Be brief.")
-    first, second = kept.make(brief, 10), kept.make(plain, 20)
+    first, second = kept.make(brief, 10, ""), kept.make(plain, 20, "")
     assert first.expires_at == 1_010
     with pytest.raises(RateLimitedError):
-        kept.make(plain, 10)
+        kept.make(plain, 10, "")
     now_s[0] = 1_009.9
     assert kept.find(first.value) == {"instructions": "Be brief."}
     now_s[0] = 1_010.0
     assert kept.find(first.value) is None and kept.find(second.value) == {}
-    assert kept.find(kept.make(plain, 10).value) == {}
+    assert kept.find(kept.make(plain, 10, "").value) == {}
     assert kept.find("ek_") is None and kept.find("") is None
+
+
+def test_one_client_has_at_most_half_of_the_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "SECRETS_MAX", 4)
+    kept, plain = ClientSecrets(), SessionPatch()
+    for _ in range(2):
+        kept.make(plain, 10, "a stranger")
+    with pytest.raises(RateLimitedError):
+        kept.make(plain, 10, "a stranger")
+    assert kept.find(kept.make(plain, 10, "somebody else").value) == {}
 
 
 @pytest.mark.parametrize(

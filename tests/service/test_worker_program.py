@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from fastapi import FastAPI
 from typer.testing import CliRunner
 
@@ -200,16 +201,21 @@ def test_invalid_flags_are_named(
 
 
 @pytest.mark.parametrize(
-    ("flags", "slots"),
+    ("flags", "has_cuda", "slots"),
     [
-        (("--gpu-id", "0"), 1),  # too small for the model, and tried all the same
-        (("--worker-index", "1"), 52),
-        (("--gpu-id", "1", "--slots", "4"), 4),
-        (("--gpu-id", "1", "--backend", "fake"), None),
+        (("--gpu-id", "0"), True, 1),  # too small for the model, and tried all the same
+        (("--worker-index", "1"), True, 52),
+        (("--worker-index", "1"), False, None),  # PyTorch without CUDA
+        (("--gpu-id", "1", "--slots", "4"), True, 4),
+        (("--gpu-id", "1", "--backend", "fake"), True, None),
     ],
 )
 def test_without_a_launcher_a_worker_counts_what_fits_its_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], slots: int | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    has_cuda: bool,
+    slots: int | None,
 ) -> None:
     driver = tmp_path / "nvidia-smi"
     driver.write_text(
@@ -228,6 +234,8 @@ def test_without_a_launcher_a_worker_counts_what_fits_its_gpu(
         raise ValueError  # before anything starts
 
     monkeypatch.setattr(worker, "DrainingServer", serve)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     assert CliRunner().invoke(cli, flags).exit_code == UNUSABLE
     assert [settings.service.worker_slots for settings in served] == [slots]
 

@@ -106,3 +106,4 @@ def test_long_texts_and_file_names_are_handled_in_a_thread() -> None:
     assert is_long("x" * 200_000)
     assert names_files('{"ref_audio_path": "x"}')
     assert names_files('{"\\u0072ef_audio_path": "x"}')
+    assert not names_files('{"text": "\\u4f60\\u597d"}'), "Chinese, as many encoders write it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import binascii
 import inspect
 import json
@@ -28,6 +29,7 @@ from gateway import create_app, settle
 from gateway_modules.queue import worker_client
 from gateway_modules.relay import link, traffic
 from gateway_modules.routes import chat as routes_chat
+from gateway_modules.voices import Audio
 from gateway_modules.web import client_socket
 from gateway_modules.web.messages import LongTextReader
 from gateway_modules.web.server import GatewayHttpProtocol
@@ -183,6 +185,41 @@ async def test_pages_are_served_while_every_decoder_is_busy(stage: Stage) -> Non
     finally:
         may_go_on.set()
     await asyncio.gather(*waiting)
+
+
+@on_stage()
+async def test_only_uploads_may_be_as_large_as_uploads(stage: Stage) -> None:
+    """A route's own names in the path are not the upload's."""
+    for kind in ("apps", "workers"):
+        path = f"/api/admin/{kind}/upload-recording"
+        large = await stage.http.put(path, content=b" " * 2 * MIB, headers=ELSEWHERE)
+        assert large.status_code == 413
+
+
+@on_stage()
+async def test_one_client_occupies_one_decoder(stage: Stage) -> None:
+    decoded, may_go_on = list[bytes](), threading.Event()
+
+    def read(content: bytes, longest_s: float) -> Audio:
+        decoded.append(content)
+        may_go_on.wait()
+        return Audio(bytes(4))
+
+    stage.gateway.voices.decoder.read = read  # type: ignore[method-assign]
+
+    async def chat(data: bytes, headers: dict[str, str]) -> None:
+        sound = {"data": base64.b64encode(data).decode(), "format": "wav"}
+        content = [{"type": "input_audio", "input_audio": sound}]
+        body = {"model": "x", "messages": [{"role": "user", "content": content}]}
+        await stage.http.post(V1, json=body, headers=headers)
+
+    mine = [asyncio.create_task(chat(b"mine", ELSEWHERE)) for _ in range(3)]
+    await until(lambda: len(decoded) == 1)
+    other = asyncio.create_task(chat(b"other", {"X-Forwarded-For": "203.0.113.10"}))
+    await until(lambda: len(decoded) == 2)
+    assert decoded == [b"mine", b"other"]
+    may_go_on.set()
+    await asyncio.gather(*mine, other)
 
 
 @on_stage()

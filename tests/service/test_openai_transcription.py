@@ -163,3 +163,20 @@ def test_a_worker_transcribes_a_recording_and_reports_failures() -> None:
         runtime.close()
 
     asyncio.run(talk())
+
+
+@on_stage()
+async def test_one_client_leaves_the_transcriber_to_others(stage: Stage) -> None:
+    """Conversations may share it, and its queue is short."""
+    held = stage.gateway.transcriptions
+    async with await able(stage) as client:
+        mine = held.lease("203.0.113.9")
+        mine.add(held.per_client)
+        client = client.with_options(max_retries=0)
+        create = client.audio.transcriptions.create
+        with pytest.raises(openai.RateLimitError):
+            await create(model="x", file=FILE, extra_headers={"X-Forwarded-For": "203.0.113.9"})
+        elsewhere = {"X-Forwarded-For": "203.0.113.10"}
+        assert (await create(model="x", file=FILE, extra_headers=elsewhere)).text == "Hello there."
+    mine.release()
+    assert held.held == 0

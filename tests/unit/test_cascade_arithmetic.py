@@ -93,6 +93,13 @@ def test_calculations_in_words_and_digits(said: str, fact: str | None) -> None:
         "Add five to three times two.",
         "Subtract the product of 3 and 4 from 20.",
         "What is two plus two, and what is three plus three?",
+        "Can you add 5 and 3 to 10?",
+        "Can you multiply 3 and 4 by 5?",
+        "Could you add five to seven, then 2?",
+        "Can you divide 100 by 5 by 2?",
+        "What is the sine of 5 plus 4?",
+        "What is the average of 5 plus 3?",
+        "What is 5!+3?",
         "If I have two plus three apples and eat one, how many are left?",
     ],
 )

@@ -180,6 +180,14 @@ async def test_speech_that_must_not_be_answered_is_kept_as_text_once_its_turn_is
     assert live.language_model.asked[0][-1].content == " ".join(heard)
 
 
+async def test_a_click_and_half_a_minute_of_noise_are_not_what_the_user_said() -> None:
+    live = await call(scripted(ANSWER, heard=["I'm going to go", QUESTION]))
+    await live.hear(second(*[QUIET] * 30, VOICE, QUIET), force_listen=True)
+    for _ in range(35):
+        await live.hear(SILENCE, force_listen=True)
+    assert not [line for line in live.view._lines if line.role == "user"]
+
+
 async def test_of_ten_minutes_of_speech_that_must_not_be_answered_the_newest_is_kept() -> None:
     heard = [f"{number} {'word ' * 200}." for number in range(20)]
     live = await call(scripted(ANSWER, heard=[*heard, QUESTION]))

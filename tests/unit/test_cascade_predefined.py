@@ -42,6 +42,8 @@ from tests.fakes.cascade_parts import BEGAN
         ("What is seven plus five?", "7 plus 5 is 12."),
         ("Hello. Can you tell me what 20 − 6 × 2 is, please?", "Hello! 20 minus 6 times 2 is 8."),
         ("How many is five plus three?", "5 plus 3 is 8."),
+        ("5 + 3 = ?", "5 plus 3 is 8."),
+        ("What is 2+2=?", "2 plus 2 is 4."),
         ("10 / 3?", "10 divided by 3 is about 3.3333."),
         ("What's 15% of 80?", "15 percent of 80 is 12."),
         ("What is the difference between 5 and 7?", "7 minus 5 is 2."),

@@ -275,3 +275,11 @@ def test_bad_text_of_a_client_writes_no_traceback(setup: Setup, stream: io.Strin
         logging.getLogger("uvicorn.error").exception("Invalid UTF-8 sequence received.")
     writer.close()
     assert stream.getvalue().count("\n") == 1
+
+
+def test_no_character_of_a_client_controls_the_terminal(setup: Setup, stream: io.StringIO) -> None:
+    writer = setup(json_lines=False)
+    structlog.stdlib.get_logger("ours").info("request", path="/\x1b]0;title\x07\x9b2J")
+    writer.close()
+    assert "/\\x1b]0;title\\x07\\x9b2J" in stream.getvalue()
+    assert "\x1b]" not in stream.getvalue() and "\x9b" not in stream.getvalue()

@@ -200,7 +200,7 @@ async def test_only_uploads_may_be_as_large_as_uploads(stage: Stage) -> None:
 async def test_one_client_occupies_one_decoder(stage: Stage) -> None:
     decoded, may_go_on = list[bytes](), threading.Event()
 
-    def read(content: bytes, longest_s: float) -> Audio:
+    def read(content: bytes, max_duration_s: float = 0.0) -> Audio:
         decoded.append(content)
         may_go_on.wait()
         return Audio(bytes(4))

@@ -238,10 +238,10 @@ class Executor:
         return lambda: list(samples.wait().split(lengths))
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
-        vocoder, voices = self._vocoder(), self.voices
+        voices = self.voices
         if voices is None:
             raise MissingVoiceError(NO_VOICE)
-        return [vocoder.new_state(voices.base_of(each.audio), each.generator) for each in requests]
+        return [voices.open(each.audio, each.generator) for each in requests]
 
     def _vocoder(self) -> Token2Wav:
         if self.vocoder is None:

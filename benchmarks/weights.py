@@ -16,6 +16,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore, PassLimits, Rows
 from MiniCPMO45.engine.steps import LlmForward, LlmOutput
 from MiniCPMO45.engine.text_runner import TextRunner
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.loading.quantisation import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -28,7 +29,6 @@ META = torch.device("meta")
 PROMPT_TOKENS = 64
 CLEAR_STEPS = 2  # of bfloat16: each path rounds both of the best logits by up to half a step
 CLEAR_ERRORS = 4  # of a setting: the difference of two logits is off by half of it, most times
-CACHE_PAGES = 64
 
 
 def bytes_by_part(config: MiniCPMOConfig, weights: Weights) -> dict[str, int]:
@@ -108,7 +108,8 @@ class Fed:
     def logits(self, llm: CausalLM) -> Tensor:
         """Return the logits after each token following the prompt, float32 [tokens, vocabulary]."""
         shape, dtype = self._config, llm.model.norm.weight.dtype
-        store = KvStore(shape, device=self._device, dtype=dtype, pages=CACHE_PAGES, can_grow=True)
+        pages = -(-len(self._ids) // PAGE_TOKENS)
+        store = KvStore(shape, device=self._device, dtype=dtype, pages=pages)
         llm.model.fuse()
         runner, kv = (
             TextRunner(llm, store, PassLimits(1, PROMPT_TOKENS, is_exact=True)),

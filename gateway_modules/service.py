@@ -83,8 +83,6 @@ class Gateway:
     sockets: Budget
     bytes_held: Budget
     bytes_uploaded: Budget
-    transcriptions: Budget  # running ones of files
-    decoding: WeakValueDictionary[str, asyncio.Lock]  # of each client whose files are decoded
     uploads: client_limits.UploadCounts
     access: security.AccessPolicy
     apps: AppRegistry
@@ -104,6 +102,9 @@ class Gateway:
     clips: Clips = field(default_factory=Clips)
     client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
     masks: security.Masks = field(default_factory=security.Masks)
+    # Files that are transcribed by Whisper, and a lock of each client whose files are decoded.
+    transcriptions: Budget = field(default_factory=client_limits.transcription_budget)
+    decoding: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
     def pool(self) -> WorkerPool:
@@ -211,8 +212,6 @@ def build_gateway(
         sockets=Budget(sockets, limits.connections_per_client, NO_SOCKET),
         bytes_held=Budget(limits.bytes_held, limits.bytes_held_per_client),
         bytes_uploaded=client_limits.upload_budget(*uploads),
-        transcriptions=client_limits.transcription_budget(),
-        decoding=WeakValueDictionary(),
         uploads=client_limits.UploadCounts(limits.recording_uploads_per_client),
         access=access,
         apps=AppRegistry(store),

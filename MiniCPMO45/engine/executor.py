@@ -46,7 +46,7 @@ from MiniCPMO45.token2wav.voices import VoiceLibrary
 logger = logging.getLogger(__name__)
 
 # Memory of a card.
-SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
+SPEECH_TOKENS_EACH = 1024  # 28 s of one turn; longer ones share, see `modes/speech.py`
 KERNEL_BYTES = 550_000_000  # of compiled kernels and graphs
 GRAPH_BYTES_EACH = 190_000_000  # of a conversation in the largest passes
 TEXT_SHARE = 0.55  # of the memory free after loading the weights, without those
@@ -238,10 +238,10 @@ class Executor:
         return lambda: list(samples.wait().split(lengths))
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
-        vocoder, voices = self._vocoder(), self.voices
+        voices = self.voices
         if voices is None:
             raise MissingVoiceError(NO_VOICE)
-        return [vocoder.new_state(voices.base_of(each.audio), each.generator) for each in requests]
+        return [voices.open(each.audio, each.generator) for each in requests]
 
     def _vocoder(self) -> Token2Wav:
         if self.vocoder is None:

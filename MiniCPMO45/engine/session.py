@@ -15,7 +15,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import KvHandle, Rows
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore, Rows
 from MiniCPMO45.engine.steps import LlmForward, Steps
 from MiniCPMO45.model.audio_encoder import AudioCache
 from MiniCPMO45.processing.mel import MelState
@@ -75,14 +75,23 @@ LAST_SHARED = 0.95  # ours: share divided equally then; new clients keep waiting
 LOW, HIGH = 15, 16  # ours: ratio of low to high mark, so that windows are seldom cut
 
 
-def tokens_allowed(free: int, total: int, holders: int) -> int | None:
+def tokens_allowed(free: int, total: int, holders: int, least: int = LEAST_TOKENS) -> int | None:
     """Return the tokens a conversation may hold, or None without memory pressure."""
     if free >= SHRINK_BELOW * total:
         return None
     share = int(SHARED * total) // max(holders, 1)
-    if share >= LEAST_TOKENS or free >= LAST_FREE * total:
-        return max(share, LEAST_TOKENS)
+    if share >= least or free >= LAST_FREE * total:
+        return max(share, least)
     return int(LAST_SHARED * total) // holders
+
+
+def share_of(store: KvStore, least: int = LEAST_TOKENS) -> int | None:
+    """Return `tokens_allowed` in a store; None also if it grows."""
+    if store.can_grow:
+        return None
+    total, free = (count * store.page_tokens for count in (store.pool.shape[1], store.free_pages))
+    holders = sum(handle.capacity > 0 for handle in store.handles)
+    return tokens_allowed(free, total, holders, least)
 
 
 def narrowed(settings: WindowSettings, allowed: int | None) -> WindowSettings:
@@ -103,12 +112,7 @@ def narrowed(settings: WindowSettings, allowed: int | None) -> WindowSettings:
 
 def window_now(kv: KvHandle, settings: WindowSettings) -> WindowSettings:
     """Return settings of the window that memory and time allow."""
-    store, allowed = kv.store, None
-    if not store.can_grow:
-        pages = store.pool.shape[1], store.free_pages
-        total, free = (count * store.page_tokens for count in pages)
-        holders = sum(handle.capacity > 0 for handle in store.handles)
-        allowed = tokens_allowed(free, total, holders)
+    store, allowed = kv.store, share_of(kv.store)
     if store.most_tokens is not None:
         allowed = min(allowed or store.most_tokens, store.most_tokens)
     return narrowed(settings, allowed)

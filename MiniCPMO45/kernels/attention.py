@@ -250,6 +250,7 @@ def attend(
     """
     kv_heads, d = kv_layer.shape[2], kv_layer.shape[4]
     if runs_kernels(qkv):
+        assert kv_layer.is_contiguous(), "the kernels compute addresses from the shape"
         plan = attention_plan(
             qkv.shape[0],
             rows.rows_per_tile,

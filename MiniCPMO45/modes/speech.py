@@ -19,7 +19,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, Rows
 from MiniCPMO45.engine.policies import CodeRule
-from MiniCPMO45.engine.session import Session, UnitDraft
+from MiniCPMO45.engine.session import Session, UnitDraft, share_of
 from MiniCPMO45.engine.steps import (
     CODES_PER_REQUEST,
     CODES_PER_UNIT,
@@ -39,6 +39,7 @@ from MiniCPMO45.token2wav.vocoder import (
     finish_unit,
 )
 
+LEAST_ROWS = 256  # ours: of a turn that shares the cache, seven seconds
 EARLY_CODES = FEWEST_CODES - TIMING.lookahead_codes  # consumed by the vocoder's smallest call
 
 
@@ -72,6 +73,7 @@ class CodeRun:
     history: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
     has_ended: bool = False
+    can_shrink: bool = True  # the older half of the cache may be dropped for memory
 
     def draw(self, count: int) -> Steps[tuple[int, ...]]:
         """Generate up to `count` further codes and return them; fewer at the end of the run."""
@@ -96,6 +98,9 @@ class CodeRun:
 
     def _request(self, count: int) -> DrawCodes:
         kv = self.session.speech.kv
+        limit = kv.store.shape.max_position_embeddings
+        if self.can_shrink:
+            limit = min(limit, share_of(kv.store, LEAST_ROWS) or limit)
         return DrawCodes(
             kv,
             self.next_rows,
@@ -103,17 +108,16 @@ class CodeRun:
             tuple(self.history[-PENALTY_WINDOW:]),
             self.eos,
             self.session.sampler.generator,
-            count=_fit_context(kv, len(self.next_rows), count),
+            count=_fit_context(kv, len(self.next_rows), count, limit),
             least=max(0, self.least - len(self.codes)),
         )
 
 
-def _fit_context(kv: KvHandle, rows: int, count: int) -> int:
-    """Return how many of `count` codes, at least 1, fit the context after `rows` rows.
+def _fit_context(kv: KvHandle, rows: int, count: int, limit: int) -> int:
+    """Return how many of `count` codes, at least 1, fit a context of `limit` after `rows` rows.
 
-    A turn of minutes, which would exceed the context, loses the older half of it.
+    A longer turn loses the older part of it, down to half of the limit.
     """
-    limit = kv.store.shape.max_position_embeddings
     if kv.length + rows + count - 1 > limit and kv.length > limit // 2:
         kv.drop(0, kv.length - limit // 2)
     return max(1, min(count, limit - kv.length - rows + 1))
@@ -314,7 +318,8 @@ def speak_whole(
     rows = condition(ids, hidden, config, is_text_end=True)
     rule, eos, first = _code_rule(sampling), config.speech_eos_id, config.num_text_tokens
     most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
-    run = CodeRun(session, rows, rule, eos, first, most, least)
+    # The reply's whole text is at the start of the cache.
+    run = CodeRun(session, rows, rule, eos, first, most, least, can_shrink=False)
     codes = (yield from run.finish())[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
     waves = yield from _vocode_chunks(session, chunks)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import onnxruntime
@@ -28,7 +30,12 @@ from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ, mel_filter_bank
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import LARGEST_VOICE_FRAMES, VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import (
+    LARGEST_VOICE_FRAMES,
+    SpeechStream,
+    VoiceBase,
+    VoicePrompt,
+)
 
 TOKENIZER_HOP_SAMPLES = 160
 TOKENIZER_FFT_SAMPLES = 400
@@ -315,12 +322,14 @@ def read_fixed_voice(folder: Path) -> VoicePrompt | None:
         raise CheckpointError(f"{path} holds no voice: {error}") from error
 
 
+T = TypeVar("T")
+
 ONLY_VOICE = "the only voice"
 MAX_VOICES = 8
 
 
 class VoiceLibrary:
-    """LRU cache of the vocoder's starting points by voice.
+    """LRU cache of the vocoder's starting points by voice, smaller where memory is short.
 
     A voice takes 0.1 to 0.28 GB on a card at the published size. A `VoicePrompt` in place of the
     encoder is used for every recording.
@@ -342,11 +351,31 @@ class VoiceLibrary:
         """
         encoder = self._encoder
         key = ONLY_VOICE if isinstance(encoder, VoicePrompt) else voice_key(audio)
+
+        def compute() -> VoiceBase:
+            voice = encoder if isinstance(encoder, VoicePrompt) else encoder.prepare_voice(audio)
+            return self._vocoder.set_up(voice)
+
         base = self._bases.get(key)
         if base is None:
-            voice = encoder if isinstance(encoder, VoicePrompt) else encoder.prepare_voice(audio)
-            base = self._bases[key] = self._vocoder.set_up(voice)
+            base = self._bases[key] = self._with_memory(compute, kept=0)
             if len(self._bases) > MAX_VOICES:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(key)
         return base
+
+    def open(self, audio: np.ndarray, generator: torch.Generator | None = None) -> SpeechStream:
+        """Return a new stream of a voice; arguments and errors are those of `base_of`."""
+        base = self.base_of(audio)
+        return self._with_memory(lambda: self._vocoder.new_state(base, generator), kept=1)
+
+    def _with_memory(self, work: Callable[[], T], *, kept: int) -> T:
+        """Retry `work` without the voice unused longest while memory is short and `kept` remain."""
+        while True:
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                if len(self._bases) <= kept:
+                    raise
+            # Outside of the handler, whose traceback holds the tensors of the attempt.
+            self._bases.popitem(last=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.weights import Fed, bytes_by_part, compare
+from benchmarks.weights import PROMPT_TOKENS, Fed, bytes_by_part, compare
 from core.engine.passes import run_alone
 from core.processors import UnifiedProcessor
 from core.processors.backend import model_facts
@@ -16,6 +17,8 @@ from core.schemas.common import GenerationConfig
 from launcher.plan import SAVED_GIB
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import KvStore
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.quantised import Scheme
 from MiniCPMO45.loading.checkpoint import CheckpointError
 from MiniCPMO45.loading.quantisation import reserve_quantised, scheme_of
@@ -109,6 +112,23 @@ def test_the_error_is_bounded_and_sure_decisions_stay() -> None:
     for weights, found in compare(Fed(SMALL, torch.device("cpu"), tokens=40)):
         assert found.error < MOST_ERROR.get(weights, 0.02), weights
         assert found.same_sure == found.sure, weights
+
+
+def test_the_cache_is_contiguous_as_a_cards_kernels_require(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores: list[KvStore] = []
+
+    def recorded(*args: Any, **options: Any) -> KvStore:
+        stores.append(KvStore(*args, **options))
+        return stores[-1]
+
+    monkeypatch.setattr("benchmarks.weights.KvStore", recorded)
+    fed = Fed(SMALL, torch.device("cpu"), tokens=PAGE_TOKENS)
+    fed.logits(fed.model(Weights.BF16).float())
+    [store] = stores
+    assert store.pool.is_contiguous()
+    assert store.pool.shape[1] * PAGE_TOKENS == PROMPT_TOKENS + PAGE_TOKENS
 
 
 def test_the_launcher_knows_what_each_setting_saves() -> None:

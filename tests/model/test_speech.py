@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.passes import run_alone
+from core.engine.passes import run_alone, run_together
 from MiniCPMO45.configuration_minicpmo import TTSConfig
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
 from MiniCPMO45.engine.policies import (
     CodeRule,
     keep_top_k,
@@ -18,8 +19,9 @@ from MiniCPMO45.engine.policies import (
 )
 from MiniCPMO45.engine.session import Session, UnitDraft
 from MiniCPMO45.engine.steps import DrawCodes, Steps, Vocode
-from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit
-from MiniCPMO45.settings import GREEDY, DuplexSettings
+from MiniCPMO45.modes.speech import CodeRun, Stopwatch, condition, speak_unit, speak_whole
+from MiniCPMO45.settings import GREEDY, DuplexSettings, SpeechSampling
+from tests.fakes.decoders import decoder_shape
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,
@@ -36,6 +38,7 @@ from tests.model.toy import Toy
 
 CONFIG = TTSConfig(audio_bos_token_id=900, text_eos_token_id=901)
 RULE = CodeRule(temperature=0.8, repetition_penalty=1.05, is_greedy=True)
+SHAPE = decoder_shape(positions=4_096)
 SECOND = 24_000
 PER_CODE = 960
 LEAD_IN = 3_840  # zeros before the first sample of a turn
@@ -225,6 +228,35 @@ def test_long_turn_evicts_its_oldest_codes(bench: Bench) -> None:
         off = cached_angles(limited.session.speech.kv) - torch.arange(len(kept))
         off = (off + torch.pi).remainder(2 * torch.pi) - torch.pi
         torch.testing.assert_close(off, torch.zeros(len(kept)), atol=1e-3, rtol=0)
+
+
+def test_long_turns_share_the_speech_cache_of_a_card(bench: Bench) -> None:
+    """Together they would need more than its 1,024 rows."""
+    executor = bench.executor
+    executor.tts_store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=16)
+    sessions = [executor.open_session(str(number)) for number in range(3)]
+    for session in sessions:
+        session.speech.vocoder = ToneVoice()
+        session.settings = DuplexSettings(decode_mode=GREEDY)
+    for _ in range(20):
+        drafts = [UnitDraft([300], [torch.ones(1, HIDDEN_SIZE)]) for _ in sessions]
+        units = run_together(executor, list(map(speak, sessions, drafts)))
+        assert [(len(wave), n_codes) for wave, n_codes in units] == [(SECOND, 25)] * 3
+
+
+def test_a_whole_reply_keeps_its_text_when_the_speech_cache_is_short(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[tuple[int, ...]] = []
+    monkeypatch.setattr(KvHandle, "drop", lambda _, *rows: dropped.append(rows))
+    store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=16)
+    other, bench.session.speech.kv = store.open(), store.open()
+    other.reserve(500)
+    bench.executor.codes = [*range(450), CODE_EOS]
+    sampling = SpeechSampling(is_greedy=True)
+    whole = speak_whole(bench.session, [300], torch.ones(1, HIDDEN_SIZE), CONFIG, sampling)
+    assert len(run_alone(whole, bench.executor)) >= 450 * PER_CODE
+    assert not dropped
 
 
 def _run(bench: Bench, most: int, least: int = 0, history: list[int] | None = None) -> CodeRun:

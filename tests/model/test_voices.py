@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from tests.model.toy import Toy
 from training.nano.export import write_fixed_voice
 
 RATE_HZ = 16_000
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +146,36 @@ def test_the_voice_unused_longest_leaves(
     assert len(library) == 2
     assert library.base_of(_recording(8_000, 0)) is first
     assert library.base_of(_recording(8_000, 1)) is not second
+
+
+def test_voices_leave_when_memory_is_short(
+    encoder: VoiceEncoder, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those unused longest leave first; never the one that is opened."""
+    library = VoiceLibrary(encoder, toy.vocoder)
+    set_up, new_state = toy.vocoder.set_up, toy.vocoder.new_state
+    most = 2
+
+    def short_of_memory(work: Callable[..., T]) -> Callable[..., T]:
+        def attempt(*args: Any) -> T:
+            if len(library) >= most:
+                raise torch.OutOfMemoryError
+            return work(*args)
+
+        return attempt
+
+    monkeypatch.setattr(toy.vocoder, "set_up", short_of_memory(set_up))
+    _, second, third = (library.base_of(_recording(8_000, seed)) for seed in range(3))
+    assert len(library) == 2
+    assert library.base_of(_recording(8_000, 1)) is second
+
+    monkeypatch.setattr(toy.vocoder, "new_state", short_of_memory(new_state))
+    assert library.open(_recording(8_000, 2)).base is third
+    assert len(library) == 1
+    most = 1
+    with pytest.raises(torch.OutOfMemoryError):
+        library.open(_recording(8_000, 2))
+    assert library.base_of(_recording(8_000, 2)) is third
 
 
 def test_a_refused_recording_is_not_kept(encoder: VoiceEncoder, toy: Toy) -> None:

@@ -98,7 +98,7 @@ def create_app(
             yield
         finally:
             in_background.cancel()
-            await asyncio.wait([in_background])
+            await asyncio.gather(in_background, return_exceptions=True)
             await sessions.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

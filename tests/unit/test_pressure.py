@@ -88,32 +88,37 @@ def test_the_scarcer_of_memory_and_time_decides() -> None:
         assert window_now(kv, WindowSettings()).basic_high_tokens == expected
 
 
+def grown(store: KvStore, tokens: int) -> KvHandle:
+    kv = store.open()
+    kv.reserve(tokens)
+    kv.advance(tokens)
+    return kv
+
+
+def feed_unit(kv: KvHandle, window: WindowState) -> None:
+    """Feed a unit, and drop the oldest ones as the window demands; memory is never refused."""
+    kv.reserve(kv.length + UNIT)
+    kv.advance(UNIT)
+    window.units.append(Unit(UNIT, ()))
+    if count := units_to_drop(window, window_now(kv, WindowSettings())):
+        kv.drop(PROMPT, PROMPT + count * UNIT)
+        del window.units[:count]
+    assert kv.length == window.tokens
+
+
 def test_running_conversations_go_on_beside_retained_ones() -> None:
     """Retained ones never shrink: they are freed as soon as windows have to."""
-    pages = 4_096
-    store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
-
-    def grown(tokens: int) -> KvHandle:
-        kv = store.open()
-        kv.reserve(tokens)
-        kv.advance(tokens)
-        return kv
-
-    talks = [(grown(PROMPT), WindowState(preserved=PROMPT)) for _ in range(12)]
+    store = KvStore(SHAPE, device=torch.device("cpu"), dtype=torch.float32, pages=4_096)
+    talks = [(grown(store, PROMPT), WindowState(preserved=PROMPT)) for _ in range(12)]
     retained = []
     for second in range(400):
         if second < 25:
-            retained.append(grown(8_000))
+            retained.append(grown(store, 8_000))
         while store.free_share < FREE_CACHE_LOW and retained:
             retained.pop(0).close()
         assert store.free_share >= FREE_CACHE_MIN, "another may begin"
         for kv, window in talks:
-            kv.reserve(kv.length + UNIT)  # never refused
-            kv.advance(UNIT)
-            window.units.append(Unit(UNIT, ()))
-            if count := units_to_drop(window, window_now(kv, WindowSettings())):
-                kv.drop(PROMPT, PROMPT + count * UNIT)
-                del window.units[:count]
+            feed_unit(kv, window)
     assert not retained
 
 
@@ -126,18 +131,9 @@ def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> N
         if second % 2 == 0 and store.free_share < FREE_CACHE_MIN:
             waited += 1
         elif second % 2 == 0:
-            kv = store.open()
-            kv.reserve(PROMPT)
-            kv.advance(PROMPT)
-            talks.append((kv, WindowState(preserved=PROMPT)))
+            talks.append((grown(store, PROMPT), WindowState(preserved=PROMPT)))
         for kv, window in talks:
-            kv.reserve(kv.length + UNIT)  # never refused
-            kv.advance(UNIT)
-            window.units.append(Unit(UNIT, ()))
-            if count := units_to_drop(window, window_now(kv, WindowSettings())):
-                kv.drop(PROMPT, PROMPT + count * UNIT)
-                del window.units[:count]
-            assert kv.length == window.tokens
+            feed_unit(kv, window)
     assert len(talks) > 10 and waited > 10
     assert LAST_FREE < FREE_CACHE_MIN < SHRINK_BELOW == FREE_CACHE_LOW
     assert pages * store.page_tokens > 0.9 * LEAST_TOKENS * len(talks), "shares stay useful"

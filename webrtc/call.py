@@ -56,21 +56,22 @@ class EventChannel:
     def __init__(self) -> None:
         self._channel: RTCDataChannel | None = None
         self._waiting: deque[str] = deque()
-        self._sent = asyncio.Event()
 
     @property
     def is_opened(self) -> bool:
         return self._channel is not None
 
-    async def drain(self) -> None:
-        while self._channel and self._channel.bufferedAmount:
-            self._sent.clear()
-            await self._sent.wait()
+    async def close(self) -> None:
+        """Return once the peer has received every event (RFC 8831, section 6.7)."""
+        if self._channel is not None and self._channel.readyState != "closed":
+            closed = asyncio.Event()
+            self._channel.once("close", closed.set)
+            self._channel.close()
+            await closed.wait()
 
     def open(self, channel: RTCDataChannel) -> None:
         """Use the channel, and send the queued events; raises as `send`."""
         self._channel = channel
-        channel.on("bufferedamountlow", self._sent.set)
         while self._waiting:
             self.send(self._waiting.popleft())
 
@@ -181,7 +182,7 @@ class Call:
         try:
             await self._socket.close()
             if self._peer.connectionState == CONNECTED:
-                await asyncio.wait_for(self._channel.drain(), DRAIN_LIMIT_S)
+                await asyncio.wait_for(self._channel.close(), DRAIN_LIMIT_S)
         except TimeoutError:
             pass
         finally:

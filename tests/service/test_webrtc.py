@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+from aiortc import RTCPeerConnection
 
 from core.modes import Chunks, Threads
 from core.schemas import streaming
@@ -22,6 +23,7 @@ from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, on_stage, settings_for, until
 from tests.fakes.webrtc_peer import RATE_HZ, Peer, call, webrtc_process
 from tests.source_tree import ROOT
+from webrtc.call import LABEL, EventChannel
 from webrtc.calls import Calls
 from worker import create_app
 
@@ -29,6 +31,7 @@ KEY = "sk-the-right-one"
 TIMES = FakeTimes(prefill_ms=1, piece_ms=1, unit_ms=5)
 ANSWER_S = 60  # longer than a busy machine takes to detect speech
 FADE_MS = 40  # frames that the codec's delay adds at both ends
+EVENTS = 8
 BAD_OFFER = "v=0\r\n"
 
 
@@ -180,6 +183,29 @@ async def test_an_item_too_long_for_the_channel_comes_without_its_audio(scene: S
     assert retrieved["item"]["content"] == [{"type": "input_audio", "transcript": None}]
     peer.say("response.create")
     await peer.hear("response.done")
+
+
+def test_the_last_events_arrive_before_the_channel_closes() -> None:
+    async def play() -> None:
+        server, client = RTCPeerConnection(), RTCPeerConnection()
+        events, channel = EventChannel(), server.createDataChannel(LABEL)
+        received: list[str] = []
+        client.on("datachannel", lambda opened: opened.on("message", received.append))
+        await server.setLocalDescription(await server.createOffer())
+        await client.setRemoteDescription(server.localDescription)
+        await client.setLocalDescription(await client.createAnswer())
+        await server.setRemoteDescription(client.localDescription)
+        try:
+            await until(lambda: channel.readyState == "open", "it did not open")
+            events.open(channel)
+            for number in range(EVENTS):
+                events.send(str(number) * 60_000)
+            await events.close()
+            assert [text[0] for text in received] == [str(number) for number in range(EVENTS)]
+        finally:
+            await asyncio.gather(server.close(), client.close())
+
+    asyncio.run(play())
 
 
 @played()

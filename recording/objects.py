@@ -6,7 +6,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -225,8 +225,7 @@ class ObjectStore:
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
-        if self._seal(recording_id) is None and self._running.find(recording_id) is None:
-            raise NotFoundError("There is no such recording.")
+        self._check(recording_id, self._seal)
 
     def is_running(self, recording_id: str) -> bool:
         if self._seal(recording_id) is not None:
@@ -253,20 +252,22 @@ class ObjectStore:
     def files(self, recording_id: str) -> list[StoredFile]:
         seal = self._seal(recording_id)
         if seal is None:
-            return self._running.files(recording_id)
-        found = self._sealed_files(recording_id, seal) + self._added_files(recording_id)
-        return sorted(found, key=lambda one: one.name)
+            found = self._running.files(recording_id)
+        else:
+            found = self._sealed_files(recording_id, seal)
+        by_name = {one.name: one for one in [*found, *self._added_files(recording_id)]}
+        return [by_name[name] for name in sorted(by_name)]
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
         if content:
-            self._bucket.put(recording_id, name, content)
+            self._add(recording_id, name, content)
         else:
             self._bucket.remove(recording_id, [name])
         self._update_list([recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
-        self._bucket.put(recording_id, name, blocks)
+        self._add(recording_id, name, blocks)
         self._bucket.remove(recording_id, sorted(replaces - {name}))
         self._update_list([recording_id])
 
@@ -279,9 +280,10 @@ class ObjectStore:
             self._read_seal.cache_clear()
 
     def listed(self) -> list[ListedRecording]:
+        running = self._running.listed()  # first: meanwhile they may be sealed
         sealed = self._sealed()
         known = {one.id for one in sealed}
-        return sealed + [one for one in self._running.listed() if one.id not in known]
+        return sealed + [one for one in running if one.id not in known]
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         if not dry_run:
@@ -292,6 +294,21 @@ class ObjectStore:
 
     def close(self) -> None:
         self._running.close()
+
+    def _check(self, recording_id: str, find_seal: Callable[[str], Seal | None]) -> None:
+        # Twice in the store: meanwhile it may be sealed, and its worker no longer lists it.
+        looks = (find_seal, self._running.find, find_seal)
+        if all(look(recording_id) is None for look in looks):
+            raise NotFoundError("There is no such recording.")
+
+    def _add(self, recording_id: str, name: str, content: bytes | Iterator[bytes]) -> None:
+        """Add a file, unless the recording is deleted meanwhile, by any process."""
+        self._bucket.put(recording_id, name, content)
+        try:
+            self._check(recording_id, self._bucket.seal)  # none that is only cached
+        except NotFoundError:
+            self._bucket.remove(recording_id, [name])
+            raise
 
     def _finish_deleting(self, days: float) -> None:
         """Finish interrupted deletions; delete what stayed unsealed for the retention time."""

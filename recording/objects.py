@@ -51,7 +51,7 @@ DELETED: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
 
 
 _Held = tuple[str, ListedRecording]
-"""A recording, and the URL of the worker that holds it."""
+"""A recording, and its URL at the worker that holds it."""
 
 
 class RunningRecordings:
@@ -89,16 +89,17 @@ class RunningRecordings:
         return None if held is None else held[1]
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        url = self._url(recording_id)
-        if url is None:
+        held = self._holding(recording_id)
+        if held is None:
             return None
-        answer = self._call("GET", f"{url}/files/{name}")
+        answer = self._call("GET", f"{held[0]}/files/{name}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        url = self._url(recording_id)
-        if url is None:
+        held = self._holding(recording_id)
+        if held is None:
             return []
+        url, _ = held
         try:
             sizes = FilesListed.model_validate_json(self._call("GET", url).content).sizes
         except ValidationError:
@@ -130,10 +131,6 @@ class RunningRecordings:
     def close(self) -> None:
         self._http.close()
 
-    def _url(self, recording_id: str) -> str | None:
-        held = self._holding(recording_id)
-        return None if held is None else f"{held[0]}/recordings/{recording_id}"
-
     def _holding(self, recording_id: str) -> _Held | None:
         held = self._held[1].get(recording_id)
         if held is not None and self._lock.locked():
@@ -147,17 +144,17 @@ class RunningRecordings:
             if self._clock() - at_s < age_s:
                 return held
             found = self._ask_all("GET", "/recordings")
-            held = {one.id: (url, one) for url in found for one in _page(found[url])}
+            held = {one.id: (f"{url}/{one.id}", one) for url in found for one in _page(found[url])}
             self._held = (self._clock(), held)
             return held
 
     def _ask_all(self, method: str, path: str) -> dict[str, httpx.Response]:
-        """Return the answers of those workers that can be reached, by their URLs."""
-        urls = [f"{self._scheme}://{netloc}" for netloc in self._workers()]
+        """Return the answers of those workers that can be reached, by the URLs asked."""
+        urls = [f"{self._scheme}://{netloc}{path}" for netloc in self._workers()]
 
         def ask(url: str) -> httpx.Response | None:
             with suppress(BucketError):
-                return self._call(method, url + path)
+                return self._call(method, url)
             return None
 
         with ThreadPoolExecutor(CONCURRENT_CALLS, "recording-ask") as callers:
@@ -228,9 +225,8 @@ class ObjectStore:
         self._check(recording_id, self._seal)
 
     def is_running(self, recording_id: str) -> bool:
-        if self._seal(recording_id) is not None:
-            return False
-        found = self._running.find(recording_id)
+        is_sealed = self._seal(recording_id) is not None
+        found = None if is_sealed else self._running.find(recording_id)
         return found is not None and found.is_running
 
     def read(self, recording_id: str, name: str) -> bytes | None:

@@ -200,6 +200,7 @@ class DeviceLoad:
     text_tokens: int  # of a speaking unit
     picture_size: tuple[int, int] | None  # width and height; None for audio only
     seed: int = 0
+    has_early_audio: bool = False
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,12 @@ def measure_load(rig: Rig, load: DeviceLoad) -> Iterator[CapacityResult]:
     inputs = [(audio, rig.cut(frames)) for audio, frames in raw]
     input_s = (time.perf_counter() - began_s) / INPUTS
     window = WindowSettings(mode=WindowMode.BASIC)
-    script = Script(parse_pattern(load.speaking.pattern), load.text_tokens, window=window)
+    script = Script(
+        parse_pattern(load.speaking.pattern),
+        load.text_tokens,
+        window=window,
+        has_early_audio=load.has_early_audio,
+    )
     opened: list[_Repeating] = []
     try:
         for sessions in load.sessions:

@@ -211,6 +211,7 @@ def _load(text: str, text_tokens: int, seed: int) -> DeviceLoad:
         text_tokens,
         Kind(kind).picture_size,
         seed,
+        has_early_audio=kind == Kind.EARLY,
     )
 
 

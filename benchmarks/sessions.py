@@ -37,6 +37,11 @@ class Options:
     weights: str = "bf16"  # format of the language model's weights
     slots: int | None = None  # per worker; None for what its card or the largest load needs
 
+    @property
+    def churn_share(self) -> int:
+        """Number of sessions between two samples of memory."""
+        return max(1, self.churn // SAMPLES)
+
 
 def plan_of(options: Options) -> Plan:
     """Return the system for the options; a worker with a card chooses its number of slots."""
@@ -92,7 +97,7 @@ async def one_after_another(system: LaunchedSystem, options: Options) -> list[di
             await visit(system.ws(f"/ws/duplex/adx_churn_{index}"), chunk)
 
     samples = []
-    share = max(1, options.churn // SAMPLES)
+    share = options.churn_share
     for start in range(0, options.churn, share):
         async with asyncio.TaskGroup() as group:
             for index in range(start, min(start + share, options.churn)):
@@ -103,10 +108,10 @@ async def one_after_another(system: LaunchedSystem, options: Options) -> list[di
 
 
 def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
-    """Compare the later half of each program's memory samples with the earlier."""
+    """Compare the later half of each program's memory samples with the earlier, if there is one."""
     half = len(samples) // 2
     verdicts = []
-    for name in samples[0]:
+    for name in samples[0] if half else ():
         early = max(sample[name] for sample in samples[:half])
         grown = max(sample[name] for sample in samples[half:]) - early
         text = f"{grown / BYTES_PER_MIB:+.2f} MiB from the first half to the second"
@@ -116,8 +121,9 @@ def judge_churn(samples: list[dict[str, int]]) -> list[Verdict]:
 
 def measure_churn(system: LaunchedSystem, options: Options) -> dict[str, Any]:
     samples = asyncio.run(one_after_another(system, options))
-    share = options.churn // len(samples)
-    print_memory({f"{(i + 1) * share}": sample for i, sample in enumerate(samples)})
+    share = options.churn_share
+    ended = [*range(share, options.churn, share), options.churn]
+    print_memory({f"{count}": sample for count, sample in zip(ended, samples, strict=True)})
     verdicts = judge_churn(samples)
     print_verdicts(verdicts)
     return {"resident_bytes": samples, "verdicts": verdicts}

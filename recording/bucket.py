@@ -340,7 +340,7 @@ class Uploader:
             files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=file_sha256(path)))
             self._bucket.put(recording_id, name, path)
         for name in added:  # by a gateway without a store; newer objects are retained
-            if self._bucket.read(recording_id, name) is None:
+            if name not in self._bucket.files(recording_id):
                 self._bucket.put(recording_id, name, folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
         seal = Seal(sealed_at=sealed_at, worker=self._worker, files=tuple(files), meta=meta)
@@ -383,6 +383,8 @@ class Uploader:
                         content = found.blocks(0, found.size_bytes)
                         self._bucket.put(folder.name, name, content)
                         marks[name] = found.mark
+            if not folder.is_dir():  # it has ended and was deleted meanwhile
+                self._bucket.delete(folder.name)
 
 
 def _is_away(failed: list[OSError]) -> bool:

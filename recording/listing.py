@@ -115,6 +115,14 @@ def list_folder(folder: Path) -> ListedRecording:
     )
 
 
+def list_folders(folders: Iterable[Path]) -> list[ListedRecording]:
+    found = []
+    for folder in folders:
+        with suppress(OSError):  # deleted meanwhile
+            found.append(list_folder(folder))
+    return found
+
+
 def touch_access(store: Store, recording_id: str) -> None:
     """Record an access; disk errors are ignored, since reading must not fail for them."""
     now_s = time.time()

@@ -6,7 +6,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,7 @@ DELETED: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
 
 
 _Held = tuple[str, ListedRecording]
-"""A recording, and the URL of the worker that holds it."""
+"""A recording, and its URL at the worker that holds it."""
 
 
 class RunningRecordings:
@@ -89,16 +89,17 @@ class RunningRecordings:
         return None if held is None else held[1]
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        url = self._url(recording_id)
-        if url is None:
+        held = self._holding(recording_id)
+        if held is None:
             return None
-        answer = self._call("GET", f"{url}/files/{name}")
+        answer = self._call("GET", f"{held[0]}/files/{name}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        url = self._url(recording_id)
-        if url is None:
+        held = self._holding(recording_id)
+        if held is None:
             return []
+        url, _ = held
         try:
             sizes = FilesListed.model_validate_json(self._call("GET", url).content).sizes
         except ValidationError:
@@ -130,10 +131,6 @@ class RunningRecordings:
     def close(self) -> None:
         self._http.close()
 
-    def _url(self, recording_id: str) -> str | None:
-        held = self._holding(recording_id)
-        return None if held is None else f"{held[0]}/recordings/{recording_id}"
-
     def _holding(self, recording_id: str) -> _Held | None:
         held = self._held[1].get(recording_id)
         if held is not None and self._lock.locked():
@@ -147,17 +144,17 @@ class RunningRecordings:
             if self._clock() - at_s < age_s:
                 return held
             found = self._ask_all("GET", "/recordings")
-            held = {one.id: (url, one) for url in found for one in _page(found[url])}
+            held = {one.id: (f"{url}/{one.id}", one) for url in found for one in _page(found[url])}
             self._held = (self._clock(), held)
             return held
 
     def _ask_all(self, method: str, path: str) -> dict[str, httpx.Response]:
-        """Return the answers of those workers that can be reached, by their URLs."""
-        urls = [f"{self._scheme}://{netloc}" for netloc in self._workers()]
+        """Return the answers of those workers that can be reached, by the URLs asked."""
+        urls = [f"{self._scheme}://{netloc}{path}" for netloc in self._workers()]
 
         def ask(url: str) -> httpx.Response | None:
             with suppress(BucketError):
-                return self._call(method, url + path)
+                return self._call(method, url)
             return None
 
         with ThreadPoolExecutor(CONCURRENT_CALLS, "recording-ask") as callers:
@@ -225,13 +222,11 @@ class ObjectStore:
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
-        if self._seal(recording_id) is None and self._running.find(recording_id) is None:
-            raise NotFoundError("There is no such recording.")
+        self._check(recording_id, self._seal)
 
     def is_running(self, recording_id: str) -> bool:
-        if self._seal(recording_id) is not None:
-            return False
-        found = self._running.find(recording_id)
+        is_sealed = self._seal(recording_id) is not None
+        found = None if is_sealed else self._running.find(recording_id)
         return found is not None and found.is_running
 
     def read(self, recording_id: str, name: str) -> bytes | None:
@@ -253,20 +248,22 @@ class ObjectStore:
     def files(self, recording_id: str) -> list[StoredFile]:
         seal = self._seal(recording_id)
         if seal is None:
-            return self._running.files(recording_id)
-        found = self._sealed_files(recording_id, seal) + self._added_files(recording_id)
-        return sorted(found, key=lambda one: one.name)
+            found = self._running.files(recording_id)
+        else:
+            found = self._sealed_files(recording_id, seal)
+        by_name = {one.name: one for one in [*found, *self._added_files(recording_id)]}
+        return [by_name[name] for name in sorted(by_name)]
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
         if content:
-            self._bucket.put(recording_id, name, content)
+            self._add(recording_id, name, content)
         else:
             self._bucket.remove(recording_id, [name])
         self._update_list([recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
         blocks = iter(partial(file.read, BLOCK_BYTES), b"")
-        self._bucket.put(recording_id, name, blocks)
+        self._add(recording_id, name, blocks)
         self._bucket.remove(recording_id, sorted(replaces - {name}))
         self._update_list([recording_id])
 
@@ -279,9 +276,10 @@ class ObjectStore:
             self._read_seal.cache_clear()
 
     def listed(self) -> list[ListedRecording]:
+        running = self._running.listed()  # first: meanwhile they may be sealed
         sealed = self._sealed()
         known = {one.id for one in sealed}
-        return sealed + [one for one in self._running.listed() if one.id not in known]
+        return sealed + [one for one in running if one.id not in known]
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         if not dry_run:
@@ -292,6 +290,21 @@ class ObjectStore:
 
     def close(self) -> None:
         self._running.close()
+
+    def _check(self, recording_id: str, find_seal: Callable[[str], Seal | None]) -> None:
+        # Twice in the store: meanwhile it may be sealed, and its worker no longer lists it.
+        looks = (find_seal, self._running.find, find_seal)
+        if all(look(recording_id) is None for look in looks):
+            raise NotFoundError("There is no such recording.")
+
+    def _add(self, recording_id: str, name: str, content: bytes | Iterator[bytes]) -> None:
+        """Add a file, unless the recording is deleted meanwhile, by any process."""
+        self._bucket.put(recording_id, name, content)
+        try:
+            self._check(recording_id, self._bucket.seal)  # none that is only cached
+        except NotFoundError:
+            self._bucket.remove(recording_id, [name])
+            raise
 
     def _finish_deleting(self, days: float) -> None:
         """Finish interrupted deletions; delete what stayed unsealed for the retention time."""

@@ -308,26 +308,26 @@ class SessionRecorder:
     def _save_sound(
         self, name: str, sound: Sound, rate_hz: int, *, is_wav: bool = False
     ) -> str | None:
-        def write() -> None:
+        def encode() -> bytes:
             body = media.encode_pcm16(sound, rate_hz, is_wav=is_wav)
-            self._write_media(name, folder.wav_header(rate_hz, 1, len(body)) + body)
+            return folder.wav_header(rate_hz, 1, len(body)) + body
 
-        return self._save(name, write, len(sound))
+        return self._save_file(name, encode, len(sound))
 
     def _save_picture(self, stem: str, picture: Picture) -> str | None:
         suffix = media.picture_suffix(picture)
         return self._save_content(f"{stem}.{suffix}", picture) if suffix else None
 
     def _save_content(self, name: str, content: Picture) -> str | None:
+        return self._save_file(name, partial(media.content_bytes, content), len(content))
+
+    def _save_file(self, name: str, encode: Callable[[], bytes], size_bytes: int) -> str | None:
         def write() -> None:
-            self._write_media(name, media.content_bytes(content))
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            atomic_write(path, encode())
 
-        return self._save(name, write, len(content))
-
-    def _write_media(self, name: str, content: bytes) -> None:
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        atomic_write(path, content)
+        return self._save(name, write, size_bytes)
 
     def _save(self, name: str, write: Callable[[], None], size_bytes: int) -> str | None:
         if self._submit(write, size_bytes):

@@ -57,9 +57,6 @@ class Status(StrEnum):
     FAILED = "failed"  # cut off before anything was recorded
 
 
-OVER: Final = frozenset({Status.READY, Status.FAILED})
-
-
 class EndReason(StrEnum):
     STOPPED = "stopped"
     TIMEOUT = "timeout"
@@ -90,7 +87,7 @@ class Meta(Record):
 
     @property
     def is_over(self) -> bool:
-        return self.status in OVER
+        return self.status in (Status.READY, Status.FAILED)
 
 
 def title_of(created: datetime) -> str:

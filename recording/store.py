@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from io import RawIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,7 +31,7 @@ from recording.listing import (
     ListedRecording,
     cleanup_sessions,
     delete_recording,
-    list_folder,
+    list_folders,
 )
 from recording.names import asset_path, recording_folder, recording_folders
 from recording.records import Record
@@ -77,9 +78,7 @@ class FolderStore:
         self._min_free_gb = min_free_gb
 
     def check(self, recording_id: str) -> None:
-        folder = recording_folder(self._data_dir, recording_id)
-        if not folder.is_dir() or folder.is_symlink():
-            raise NotFoundError("There is no such recording.")
+        existing_folder(self._data_dir, recording_id)
 
     def is_running(self, recording_id: str) -> bool:
         return is_live(self._folder(recording_id))
@@ -121,11 +120,7 @@ class FolderStore:
             delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
-        found = []
-        for folder in recording_folders(self._data_dir):
-            with suppress(OSError):  # deleted meanwhile
-                found.append(list_folder(folder))
-        return found
+        return list_folders(recording_folders(self._data_dir))
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         return cleanup_sessions(self._data_dir, days, gigabytes, dry_run=dry_run)
@@ -135,6 +130,13 @@ class FolderStore:
 
     def _folder(self, recording_id: str) -> Path:
         return recording_folder(self._data_dir, recording_id)
+
+
+def existing_folder(data_dir: Path, recording_id: str) -> Path:
+    folder = recording_folder(data_dir, recording_id)
+    if not folder.is_dir() or folder.is_symlink():
+        raise NotFoundError("There is no such recording.")
+    return folder
 
 
 @contextmanager
@@ -287,13 +289,12 @@ def zipped(files: Iterable[StoredFile]) -> Generator[bytes, None, None]:
         for file in files:
             blocks = file.blocks(0, file.size_bytes)
             try:
-                block = next(blocks, b"")
+                first = next(blocks, b"")
             except FileNotFoundError:
                 continue
             with archive.open(file.name, "w", force_zip64=True) as target:
-                while block:
+                for block in chain([first], blocks):
                     target.write(block)
                     yield sink.take()
-                    block = next(blocks, b"")
             yield sink.take()
     yield sink.take()

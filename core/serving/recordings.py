@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -15,7 +14,7 @@ from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
 from core.serving.slots import Owner
 from recording.bucket import Uploader
-from recording.listing import ListedRecording, list_folder
+from recording.listing import ListedRecording, list_folders
 from recording.names import (
     SEALED_FILE,
     generate_recording_id,
@@ -132,12 +131,8 @@ class Recordings:
 
     def unsealed(self) -> list[ListedRecording]:
         """Return the recordings that no object store has; blocks."""
-        found = []
-        for folder in recording_folders(self.data_dir):
-            if not (folder / SEALED_FILE).is_file():
-                with suppress(OSError):  # it has been deleted
-                    found.append(list_folder(folder))
-        return found
+        folders = recording_folders(self.data_dir)
+        return list_folders(each for each in folders if not (each / SEALED_FILE).is_file())
 
     def close(self) -> None:
         """End every recording and wait until all data are written; blocks."""

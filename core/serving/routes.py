@@ -38,8 +38,15 @@ from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
 from core.transcription import TranscriptionOptions
 from recording.listing import RecordingPage, delete_recording, page_of
-from recording.names import OWNER_FILE, recording_folder
-from recording.store import FilesListed, file_answer, file_in, files_in, unless_deleted
+from recording.names import OWNER_FILE
+from recording.store import (
+    FilesListed,
+    existing_folder,
+    file_answer,
+    file_in,
+    files_in,
+    unless_deleted,
+)
 
 BYTES: Final = "application/octet-stream"
 AUDIO_MAX_BYTES: Final = limits.audio_bytes(limits.CHAT_AUDIO_MAX_S)
@@ -193,10 +200,7 @@ LocalRecordings = Annotated[Recordings, Depends(_recordings_of)]
 
 
 def _folder_of(recording_id: str, here: LocalRecordings) -> Path:
-    folder = recording_folder(here.data_dir, recording_id)
-    if not folder.is_dir() or folder.is_symlink():
-        raise NotFoundError("There is no such recording.")
-    return folder
+    return existing_folder(here.data_dir, recording_id)
 
 
 Folder = Annotated[Path, Depends(_folder_of)]

@@ -19,7 +19,7 @@ ASKED: dict[str, Any] = {
     "warm_up": 0,
     "text_tokens": 3,
     "prepares": 1,
-    "load": ["audio:half:1,3:2"],
+    "load": ["audio:half:1,3:2", "early:all:1:2"],
 }
 TOTALS = {"first_audio", "answer", "finalize", "unit"}
 USUAL = set(STAGES) - {"prefetch"}
@@ -98,8 +98,11 @@ def test_preparation_and_concurrent_load_are_measured(measured: dict[str, Any]) 
         "known voice": 1,
         "new voice": 1,
     }
-    assert [(each["sessions"], each["units"]) for each in measured["loads"]] == [(1, 2), (3, 6)]
-    assert all(each["name"] == "audio:half:1,3:2" for each in measured["loads"])
+    *loads, early = measured["loads"]
+    assert [(each["sessions"], each["units"]) for each in loads] == [(1, 2), (3, 6)]
+    assert all(each["name"] == "audio:half:1,3:2" for each in loads)
+    assert all(each["first_audio_ms"] is None for each in loads)
+    assert early["first_audio_ms"]["p50"] < early["latency_ms"]["p50"]
 
 
 def test_rates_and_options_are_recorded(measured: dict[str, Any]) -> None:

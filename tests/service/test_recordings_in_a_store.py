@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import threading
 import zipfile
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
-from obstore.store import MemoryStore
 
 from config import Settings
-from core.errors import NotFoundError, WorkerUnreachableError
+from core.errors import NotFoundError
 from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
 from core.serving import routes
 from core.serving.fake_backend import FakeBackend
@@ -28,7 +24,6 @@ from core.store import Store
 from gateway_modules import service
 from recording.bucket import DELETING_FILE, SEAL_FILE, Bucket, BucketError, open_store
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
-from recording.listing import ListedRecording, RecordingPage
 from recording.names import SEALED_FILE
 from recording.objects import ObjectStore, RunningRecordings
 from recording.records import Status
@@ -38,7 +33,6 @@ from tests.service import workers
 from tests.service.test_gateway_sessions import WEBM
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 
-LIMIT_S = 120.0
 OWNER = {SESSION_SECRET_HEADER: "secret"}
 
 
@@ -192,6 +186,8 @@ async def test_a_running_recording_is_read_from_its_worker(folder: Path) -> None
         (local / "diagnostics.jsonl").write_bytes(b"{}\n")
         async with here.stage.http_client(OWNER) as owner:
             assert (await owner.post(f"{url}/comment", json={"comment": "now"})).is_success
+        archive = zipfile.ZipFile(io.BytesIO((await http.get(f"{url}/download")).content))
+        assert archive.read("comment.txt") == b"now" and archive.read(name)
         write_meta(local, meta)
         lock.release()
         await until(lambda: here.seal_of("a"), "it is not sealed")
@@ -290,80 +286,7 @@ def test_other_places_are_refused(tmp_path: Path, url: str) -> None:
         settings_for(tmp_path, recording={"store": url})
 
 
-def test_a_hanging_worker_blocks_only_one_reader() -> None:
-    now_s, is_asked, may_answer = [0.0], threading.Event(), threading.Event()
-    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1, is_running=True)
-    page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()
-
-    def answer(_: httpx.Request) -> httpx.Response:
-        if now_s[0]:
-            is_asked.set()
-            assert may_answer.wait(LIMIT_S)
-        return httpx.Response(200, text=page)
-
-    transport = httpx.MockTransport(answer)
-    running = RunningRecordings(lambda: ["w:1"], transport=transport, clock=lambda: now_s[0])
-    assert running.find("a") == one
-    now_s[0] = 60.0
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(running.find, "a")
-        assert is_asked.wait(LIMIT_S)
-        try:
-            assert threads.submit(running.find, "a").result(LIMIT_S / 2) == one
-        finally:
-            may_answer.set()
-        assert first.result(LIMIT_S) == one
-    running.close()
-
-
-def test_what_was_uploaded_before_the_seal_is_deleted_too(tmp_path: Path) -> None:
-    bucket = Bucket(MemoryStore(), "memory:")
-    for name in ("user_audio/000.wav", ".owner", "comment.txt"):
-        bucket.put("a", name, b"x")
-    ObjectStore(bucket, RunningRecordings(list), Store(tmp_path)).delete("a")
-    assert bucket.files("a") == {}
-
-
 @in_loop
 async def test_what_another_worker_of_the_folder_has_deleted_is_not_found(folder: Path) -> None:
     with pytest.raises(NotFoundError):
         await routes.delete(folder / "a")
-
-
-@pytest.mark.parametrize("is_away", [True, False])
-def test_a_deletion_that_fails_at_its_worker_fails(is_away: bool) -> None:
-    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1)
-    page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "DELETE" and request.url.host == "has-it":
-            if is_away:
-                raise httpx.ConnectError("away")
-            return httpx.Response(500)
-        return httpx.Response(200, text=page if request.url.host == "has-it" else "{}")
-
-    workers = ["has-it:1", "other:1"]
-    running = RunningRecordings(lambda: workers, transport=httpx.MockTransport(answer))
-    with pytest.raises(WorkerUnreachableError):
-        running.delete("a")
-    assert running.find("a") == one
-    running.close()
-
-
-def test_a_workers_error_is_not_taken_for_a_file() -> None:
-    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=9, is_running=True)
-    page = RecordingPage(total=1, total_bytes=9, recordings=(one,)).to_json()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        match request.url.path:
-            case "/recordings":
-                return httpx.Response(200, text=page)
-            case "/recordings/a":
-                return httpx.Response(200, text='{"sizes": {"events.jsonl": 9}}')
-        return httpx.Response(500, text="It broke, and says so.")
-
-    running = RunningRecordings(lambda: ["w:1"], transport=httpx.MockTransport(answer))
-    [file] = running.files("a")
-    with pytest.raises(BucketError, match="500"):
-        list(file.blocks(0, 9))
-    running.close()

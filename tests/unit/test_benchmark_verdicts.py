@@ -64,6 +64,10 @@ def test_memory_that_rises_in_the_second_half_is_a_leak() -> None:
     assert passed(judge_churn(rising)) == {"memory of gateway": False}
 
 
+def test_one_sample_of_memory_is_not_judged() -> None:
+    assert judge_churn([{"gateway": 80 * BYTES_PER_MIB}]) == []
+
+
 def test_sessions_are_spread_over_the_workers() -> None:
     options = Options((Load(200, 1),), workers=4)
     assert plan_of(options).config["service"]["worker_slots"] == 50

@@ -240,6 +240,29 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
     assert [one.name for one in recording_folders(tmp_path)] == ["b"]
 
 
+def test_a_running_recording_that_ends_and_is_deleted_while_it_is_uploaded_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    bench, now = make(tmp_path, "a"), 0.0
+    lock = RecordingLock(bench.folder("a"))
+
+    class DeletedMeanwhile(FlakyBucket):
+        def put(
+            self, recording_id: str, name: str, content: bytes | Path | Iterator[bytes]
+        ) -> None:
+            if not self.puts:
+                lock.release()
+                delete_recording(bench.folder("a"))
+            super().put(recording_id, name, b"sent before")
+
+    bucket = DeletedMeanwhile()
+    seen = Uploader(bucket, tmp_path, RecordingSettings(checkpoint_upload_s=30), clock=lambda: now)
+    assert seen.scan() and bucket.puts == []
+    now = 30.0
+    assert seen.scan() and bucket.puts
+    assert bucket.files("a") == {}
+
+
 def test_workers_sharing_a_folder_have_one_uploader(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     waits = iter([False, True])

@@ -159,6 +159,7 @@ class StreamingCapability:
                 reply.speaks = False
         if session.stop.is_set():
             reply.grouped = len(reply.hidden)
+            session.reset_speech()  # a retained conversation leaves the speech cache to others
         elif reply.speaks:
             yield from finish_speech(session, lambda: self._new_text(reply))
         if rest := self._new_text(reply, is_final=True):

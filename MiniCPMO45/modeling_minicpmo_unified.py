@@ -36,7 +36,7 @@ class UnifiedModel:
         tokens, device = tokenizer.special, executor.device
         units, replies = UnitPolicy(tokens, device), ReplyPolicy(tokens, device)
         self.duplex = DuplexCapability(config, tokenizer, units, executor.options.duplex_defaults)
-        self.streaming = StreamingCapability(config, self.processor, replies)
+        self.streaming = StreamingCapability(config, tokenizer, replies)
         self.can_speak = executor.vocoder is not None and executor.voices is not None
 
     @classmethod

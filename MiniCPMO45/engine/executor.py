@@ -233,7 +233,9 @@ class Executor:
 
     def _vocode(self, requests: Sequence[Vocode]) -> Collect:
         """Answer with samples on the host, in one copy, since each copy waits for the device."""
-        waves = self._vocoder().stream_many(requests)
+        if self.vocoder is None:
+            raise MissingVoiceError(NO_VOICE)
+        waves = self.vocoder.stream_many(requests)
         samples, lengths = HostCopy(torch.cat(waves)), [len(wave) for wave in waves]
         return lambda: list(samples.wait().split(lengths))
 
@@ -242,11 +244,6 @@ class Executor:
         if voices is None:
             raise MissingVoiceError(NO_VOICE)
         return [voices.open(each.audio, each.generator) for each in requests]
-
-    def _vocoder(self) -> Token2Wav:
-        if self.vocoder is None:
-            raise MissingVoiceError(NO_VOICE)
-        return self.vocoder
 
 
 @torch.inference_mode()

@@ -78,7 +78,11 @@ def render_question(
     settings: GenerationSettings,
     options: PromptOptions | None = None,
 ) -> Prompt:
-    """Render a whole history for a one-shot reply; see `StreamingCapability.reply`."""
+    """Render a whole history for `StreamingCapability.reply`; raises `ProcessingError`.
+
+    By default pictures are sliced by the checkpoint's rules and a line feed joins parts. Raises
+    `PromptTooLongError` if the prompt exceeds `settings.max_input_tokens`.
+    """
     prompt = processor.render(
         messages,
         replace(options or PromptOptions(), max_tokens=settings.max_input_tokens),

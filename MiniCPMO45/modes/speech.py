@@ -313,9 +313,14 @@ def speak_whole(
     config: TTSConfig,
     sampling: SpeechSampling,
 ) -> Steps[np.ndarray]:
-    """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples]."""
+    """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples].
+
+    Text beyond half of the decoder's context is not spoken: the other half holds the codes, which
+    do not suffice for so much text.
+    """
     session.reset_speech()
-    rows = condition(ids, hidden, config, is_text_end=True)
+    most_ids = session.speech.kv.store.shape.max_position_embeddings // 2
+    rows = condition(ids[:most_ids], hidden[:most_ids], config, is_text_end=True)
     rule, eos, first = _code_rule(sampling), config.speech_eos_id, config.num_text_tokens
     most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
     # The reply's whole text is at the start of the cache.

@@ -6,7 +6,6 @@ Serves streaming, half duplex and one-shot chat. Methods are generators of reque
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,15 +23,13 @@ from MiniCPMO45.modes.prompt_input import (
     embed_pictures,
     embed_stream,
     lay_out,
-    render_history,
-    render_message,
-    render_question,
 )
 from MiniCPMO45.modes.speech import ReplyChunk, finish_speech, speak_group, speak_whole
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt
+from MiniCPMO45.processing.processor import Prompt
 from MiniCPMO45.processing.prompts import SPEECH_END, TurnOpening
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import GenerationSettings
 
 GROUP_TOKENS = 10  # text tokens synthesised together; source: docs/specification/model.md#5.4
@@ -78,27 +75,15 @@ class _Reply:
 @dataclass(eq=False)
 class StreamingCapability:
     config: MiniCPMOConfig
-    processor: MiniCPMOProcessor
+    tokenizer: MiniCPMOTokenizerFast
     policy: ReplyPolicy
 
-    def __post_init__(self) -> None:
-        self.tokenizer = self.processor.tokenizer
-
-    def prefill(
-        self, session: Session, message: Message | Prompt, options: PrefillOptions | None = None
-    ) -> Steps[str]:
+    def prefill(self, session: Session, prompt: Prompt, options: PrefillOptions) -> Steps[str]:
         """Append a message, or a chunk of a user turn; return the text fed, with media markers.
 
-        The message may be what `render_message` made of it. Raises `ProcessingError` if a part
-        cannot be used; nothing was fed.
+        The prompt is what `render_message` made of it with the same options.
         """
-        options = options or PrefillOptions()
         turn, audio_input = session.turn, session.audio_input
-        prompt = (
-            message
-            if isinstance(message, Prompt)
-            else render_message(self.processor, session, message, options)
-        )
         [role] = prompt.roles
         is_user = role == "user"
         if is_user and options.stream_input:
@@ -118,21 +103,11 @@ class StreamingCapability:
             audio_input.cache.truncate(0)
         return prompt.text
 
-    def prefill_history(
-        self,
-        session: Session,
-        messages: Sequence[Message] | Prompt,
-        options: PrefillOptions | None = None,
-    ) -> Steps[str]:
+    def prefill_history(self, session: Session, prompt: Prompt) -> Steps[str]:
         """Prefill a complete history into a fresh session; return its text with media markers.
 
-        The messages may be what `render_history` made of them.
+        The prompt is what `render_history` made of it.
         """
-        prompt = (
-            messages
-            if isinstance(messages, Prompt)
-            else render_history(self.processor, messages, options)
-        )
         rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
         yield from self._feed(session, rows, "user")
         self._split_into_rounds(session, prompt)
@@ -159,6 +134,7 @@ class StreamingCapability:
                 reply.speaks = False
         if session.stop.is_set():
             reply.grouped = len(reply.hidden)
+            session.reset_speech()  # a retained conversation leaves the speech cache to others
         elif reply.speaks:
             yield from finish_speech(session, lambda: self._new_text(reply))
         if rest := self._new_text(reply, is_final=True):
@@ -183,28 +159,16 @@ class StreamingCapability:
         return replace(result, waveform=wave)
 
     def reply(
-        self,
-        session: Session,
-        messages: Sequence[Message] | Prompt,
-        settings: GenerationSettings,
-        options: PrefillOptions | None = None,
+        self, session: Session, prompt: Prompt, settings: GenerationSettings
     ) -> Steps[ReplyResult]:
         """Answer a complete history in a fresh session: generate the whole reply, then its speech.
 
-        The messages may be what `render_question` made of them with the same settings.
-        By default pictures are sliced by the checkpoint's rules and parts are joined by a line
-        feed. The last token of a reply that hits its limit is neither fed nor spoken. Raises
-        `ProcessingError` if a part of a message cannot be used, and, before anything is run,
-        `PromptTooLongError` if the prompt exceeds `settings.max_input_tokens` and `ValueError` if
-        the conversation has begun already.
+        The prompt is what `render_question` made of it with the same settings. The last token of a
+        reply that hits its limit is neither fed nor spoken. Raises `ValueError`, before anything is
+        run, if the conversation has begun already.
         """
         if session.kv.length:
             raise ValueError("a one-shot reply needs a fresh conversation")
-        prompt = (
-            messages
-            if isinstance(messages, Prompt)
-            else render_question(self.processor, messages, settings, options)
-        )
         reply = self._begin(session, settings)
         reply.next_rows = yield from self._embed(prompt, self.config.audio_block_frames, False)
         reply.is_one_shot, given = True, reply.given

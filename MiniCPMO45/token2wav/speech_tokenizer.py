@@ -166,9 +166,8 @@ class SpeechTokenizer(nn.Module):
             int64 [ceil(ceil(T / 2) / 2)].
         """
         margin = OVERLAP_MEL_FRAMES // MEL_FRAMES_PER_CODE // 2
-        windows = window_ranges(mel.shape[1])
         parts = []
-        for start, stop in windows:
+        for start, stop in window_ranges(mel.shape[1]):
             codes = self.quantizer(self.encoder(mel[None, :, start:stop]))[0]
             first = margin if start > 0 else 0
             parts.append(codes[first : -margin if stop < mel.shape[1] else None])

@@ -20,7 +20,7 @@ from MiniCPMO45.engine.policies import GenerationSettings
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions, render_question
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
@@ -148,7 +148,8 @@ class Stage:
         try:
             if settings.generate_audio and voice is not None:
                 yield from open_voice(session, voice)
-            return (yield from self._model.streaming.reply(session, messages, settings, options))
+            prompt = render_question(self._model.processor, messages, settings, options)
+            return (yield from self._model.streaming.reply(session, prompt, settings))
         finally:
             session.close()
 

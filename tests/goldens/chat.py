@@ -13,7 +13,7 @@ from torch import Tensor
 
 from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions, render_history, render_message
 from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import GROUP_TOKENS
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part
@@ -23,7 +23,7 @@ from tests.fakes.batching import collect
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
-from tests.goldens.recorded_chat import RecordedStreaming
+from tests.goldens.recorded_chat import RecordedStreaming, clip_count
 from tests.goldens.report import Report
 from tests.goldens.resizing import compare_in_either_order
 from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
@@ -67,7 +67,7 @@ class _Replay:
         self.want = folder.tensors(file)
         self.turns = folder.meta(f"{file}_meta")["turns"]
         policy = ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu"))
-        self.chat = RecordedStreaming(folder.config, parts.processor, policy)
+        self.chat = RecordedStreaming(folder.config, parts.processor.tokenizer, policy)
         self.chat.rope = parts.executor.speech_rope
         self.session = parts.executor.open_session(file, seed=0)
         self.media = self._load_media()
@@ -115,20 +115,24 @@ class _Replay:
             self._compare_speech(number, turn, chunks)
 
     def _prefill(self, given: dict[str, Any]) -> tuple[str, int]:
+        processor = self.parts.processor
         if "role" in given:
             match = PIECE_FRAME.match(given["prompt"])
             assert match is not None, given["prompt"]
-            message = Message(match[1], self._content(match[2]))
-            steps = self.chat.prefill(
-                self.session, message, PrefillOptions(omni_mode=False, max_slice_nums=1)
-            )
+            messages = [Message(match[1], self._content(match[2]))]
+            piece = PrefillOptions(omni_mode=False, max_slice_nums=1)
+            prompt = render_message(processor, self.session, messages[0], piece)
+            steps = self.chat.prefill(self.session, prompt, piece)
         else:
             messages = [
                 Message(role, self._content(text))
                 for role, text in TEMPLATE_MESSAGE.findall(given["prompt"])
             ]
-            options = history_options(self.chat.processor, messages, given["kv"])
-            steps = self.chat.prefill_history(self.session, messages, options)
+            options = history_options(processor, messages, given["kv"])
+            steps = self.chat.prefill_history(
+                self.session, render_history(processor, messages, options)
+            )
+        self.chat.counts = [clip_count(message) for message in messages]
         return run_alone(steps, self.parts.executor), self.session.kv.length
 
     def _generate(self, turn: dict[str, Any]) -> tuple[list[ReplyChunk], Any]:

@@ -16,12 +16,7 @@ from torch import Tensor
 from MiniCPMO45.engine.kv_cache import Rows
 from MiniCPMO45.engine.session import Round, Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.modes.prompt_input import (
-    PrefillOptions,
-    embed_clips,
-    embed_pictures,
-    lay_out,
-)
+from MiniCPMO45.modes.prompt_input import embed_clips, embed_pictures, lay_out
 from MiniCPMO45.modes.streaming import GROUP_TOKENS, ReplyResult, StreamingCapability
 from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.processor import Message, Prompt
@@ -30,7 +25,7 @@ from MiniCPMO45.settings import GenerationSettings
 from tests.goldens.recorded_model import GappedRope
 
 
-def _clip_count(message: Message) -> int:
+def clip_count(message: Message) -> int:
     return sum(isinstance(part, np.ndarray) for part in message.content)
 
 
@@ -67,29 +62,10 @@ class RecordedStreaming(GappedStreaming):
     message were still open.
     """
 
-    _counts: Sequence[int] = ()  # clips of each message that is fed next
-
-    def prefill(
-        self, session: Session, message: Message | Prompt, options: PrefillOptions | None = None
-    ) -> Steps[str]:
-        """Append one message; recordings have no live streams."""
-        assert isinstance(message, Message)
-        self._counts = [_clip_count(message)]
-        return (yield from super().prefill(session, message, options))
-
-    def prefill_history(
-        self,
-        session: Session,
-        messages: Sequence[Message] | Prompt,
-        options: PrefillOptions | None = None,
-    ) -> Steps[str]:
-        """Prefill a complete history."""
-        assert not isinstance(messages, Prompt)
-        self._counts = [_clip_count(message) for message in messages]
-        return (yield from super().prefill_history(session, messages, options))
+    counts: Sequence[int] = ()  # clips of each message that is fed next
 
     def _embed(self, prompt: Prompt, block_frames: int | None, is_voice: bool) -> Steps[Rows]:
-        counts, self._counts = self._counts or [1] * len(prompt.clips), ()
+        counts, self.counts = self.counts or [1] * len(prompt.clips), ()
         joined = _joined(prompt, counts)
         pictures = yield from embed_pictures(joined)
         rows = yield from embed_clips(

@@ -42,7 +42,7 @@ def ask(
     """Run a scripted reply; `ids` includes the terminator."""
     talk.executor.decisions = list(ids)
     talk.executor.codes = [*range(codes), CODE_EOS]
-    steps = talk.model.streaming.reply(talk.session, messages, settings)
+    steps = talk.reply(messages, settings)
     return run_alone(steps, talk.answers)
 
 
@@ -88,7 +88,7 @@ def test_history_with_audio_uses_the_speech_template_and_attention_blocks(toy: T
     talk = ToyTurns(toy)
     messages = [Message("user", ["hear", speech(2.3)])]
     settings = replace(VARIED, use_speech_template=False)
-    reply = talk.run(talk.model.streaming.reply(talk.session, messages, settings))
+    reply = talk.run(talk.reply(messages, settings))
     assert reply.prompt.endswith("<|tts_bos|>")
     [request] = talk.recorder.of_kind(EncodeClips)
     assert request.block_frames == toy.config.audio_block_frames
@@ -100,7 +100,7 @@ def test_number_of_slices_follows_the_options(toy: Toy) -> None:
         talk = ToyTurns(toy)
         messages = [Message("user", ["look", picture(1, 900, 900)])]
         settings = replace(VARIED, max_new_tokens=1, min_new_tokens=0)
-        reply = talk.run(talk.model.streaming.reply(talk.session, messages, settings, options))
+        reply = talk.run(talk.reply(messages, settings, options))
         lengths.append(reply.prompt_tokens)
     assert lengths[1] < 100 < lengths[0]
 
@@ -124,7 +124,7 @@ def test_greedy_decoding_takes_the_most_likely_token(toy: Toy) -> None:
     """Each step is compared with a fresh prefill."""
     talk = ToyTurns(toy)
     settings = replace(VARIED, min_new_tokens=0, max_new_tokens=10)
-    reply = talk.run(talk.model.streaming.reply(talk.session, HELLO, settings))
+    reply = talk.run(talk.reply(HELLO, settings))
     assert len(reply.ids) == 10 and reply.hit_limit
     for index, token in enumerate(reply.ids):
         fresh = talk.model.executor.open_session("again")
@@ -143,7 +143,7 @@ def test_the_length_penalty_of_streaming_has_no_effect(toy: Toy) -> None:
     for penalty in (1.0, 5.0):
         talk = ToyTurns(toy)
         settings = replace(VARIED, min_new_tokens=0, length_penalty=penalty)
-        replies.append(talk.run(talk.model.streaming.reply(talk.session, HELLO, settings)).ids)
+        replies.append(talk.run(talk.reply(HELLO, settings)).ids)
     assert replies[0] == replies[1]
 
 
@@ -271,7 +271,7 @@ def test_the_toy_model_speaks_its_reply(toy: Toy) -> None:
     for _ in range(2):
         talk = ToyTurns(toy, seed=3, has_voice=True)
         settings = replace(SPOKEN, max_new_tokens=8)
-        reply = talk.run(talk.model.streaming.reply(talk.session, HELLO, settings))
+        reply = talk.run(talk.reply(HELLO, settings))
         assert reply.waveform is not None
         sounds.append(reply.waveform)
     assert np.array_equal(*sounds)

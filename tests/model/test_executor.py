@@ -28,6 +28,7 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.model.audio_encoder import MAX_VOICES, AudioEmbedder, EncodeStream, new_audio_cache
+from MiniCPMO45.modes.prompt_input import PrefillOptions, render_message
 from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.pictures import to_patches
 from MiniCPMO45.processing.processor import Message
@@ -175,8 +176,10 @@ def test_the_second_conversation_with_a_voice_takes_its_encoded_sample(
             prompt = toy.duplex().feed_prompt(session, "a", suffix, voice_sample=speech(2.0, 3))
             run_alone(prompt, executor)
         else:
+            options = PrefillOptions()
             message = Message("system", ["a", speech(2.0, 3), suffix])
-            run_alone(model.streaming.prefill(session, message), executor)
+            rendered = render_message(model.processor, session, message, options)
+            run_alone(model.streaming.prefill(session, rendered, options), executor)
         return session.kv.rows(0, session.kv.length)
 
     first, other, again = begin("b"), begin("c"), begin("b")

@@ -259,6 +259,19 @@ def test_a_whole_reply_keeps_its_text_when_the_speech_cache_is_short(
     assert not dropped
 
 
+@pytest.mark.parametrize(("n_text", "n_spoken"), [(32, 32), (33, 32), (100, 32)])
+def test_a_reply_longer_than_the_decoders_context_is_spoken_from_its_beginning(
+    n_text: int, n_spoken: int
+) -> None:
+    bench = Bench(speech_limit=64)
+    bench.executor.codes = [*range(20), CODE_EOS]
+    ids, hidden = range(300, 300 + n_text), torch.ones(n_text, HIDDEN_SIZE)
+    sampling = SpeechSampling(is_greedy=True, min_codes_per_reply=0)
+    wave = run_alone(speak_whole(bench.session, ids, hidden, CONFIG, sampling), bench.executor)
+    assert len(wave) == 20 * PER_CODE
+    assert spoken(bench.executor.of_kind(DrawCodes)[0]) == tuple(ids[:n_spoken])
+
+
 def _run(bench: Bench, most: int, least: int = 0, history: list[int] | None = None) -> CodeRun:
     rows = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
     given = bench.session, rows, RULE, CODE_EOS, CONFIG.num_text_tokens

@@ -154,15 +154,18 @@ def test_stopped_reply_remains_in_the_cache(toy: Toy, n_passes: int) -> None:
     assert sum(each.length for each in talk.session.window.rounds) == len(talk.cached)
 
 
-def test_stop_ends_the_speech_of_a_reply(toy: Toy) -> None:
+@pytest.mark.parametrize(("n_passes", "n_runs"), [(11, 0), (14, 1)])
+def test_stop_ends_the_speech_of_a_reply(toy: Toy, n_passes: int, n_runs: int) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.prefill("user", "hello")
     talk.script(ANSWER)
-    talk.stop_after(11)
+    talk.stop_after(n_passes)
     chunks, result = talk.generate(SPOKEN)
     assert result.was_stopped
     assert joined(chunks)[1].size == 0
-    assert talk.session.speech.kv.length == 0 or talk.session.stop.is_set()
+    assert len(talk.executor.of_kind(DrawCodes)) == n_runs
+    speech = talk.session.speech
+    assert (speech.kv.length, speech.kv.capacity, speech.codes) == (0, 0, [])
 
 
 # The window

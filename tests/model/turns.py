@@ -13,7 +13,12 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.prompt_input import (
+    PrefillOptions,
+    render_history,
+    render_message,
+    render_question,
+)
 from MiniCPMO45.modes.speech import ReplyChunk
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
@@ -86,15 +91,25 @@ class Turns:
         return run_alone(steps, self.executor)
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
-        message = Message(role, content)
-        return self.run(
-            self.model.streaming.prefill(self.session, message, PrefillOptions(**options))
-        )
+        chunk, processor = PrefillOptions(**options), self.model.processor
+        prompt = render_message(processor, self.session, Message(role, content), chunk)
+        return self.run(self.model.streaming.prefill(self.session, prompt, chunk))
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
         messages = [Message(role, content) for role, content in history]
         prefill = PrefillOptions(omni_mode=False, **options)
-        return self.run(self.model.streaming.prefill_history(self.session, messages, prefill))
+        prompt = render_history(self.model.processor, messages, prefill)
+        return self.run(self.model.streaming.prefill_history(self.session, prompt))
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        settings: GenerationSettings,
+        options: PrefillOptions | None = None,
+    ) -> Steps[ReplyResult]:
+        """Return the steps of a one-shot reply."""
+        prompt = render_question(self.model.processor, messages, settings, options)
+        return self.model.streaming.reply(self.session, prompt, settings)
 
     def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
         return self.run(self.model.streaming.reply_over_cache(self.session, settings))

@@ -29,7 +29,7 @@ SPEECH_END = "<|tts_eos|>"
 
 def ask(talk: ScriptedTurns, ids: list[int], settings: GenerationSettings = GREEDY) -> Any:
     talk.executor.decisions, talk.executor.codes = list(ids), [*range(5), CODE_EOS]
-    steps = talk.model.streaming.reply(talk.session, [Message("user", "hello")], settings)
+    steps = talk.reply([Message("user", "hello")], settings)
     return run_alone(steps, talk.answers)
 
 
@@ -48,7 +48,7 @@ def test_d7_only_the_mark_itself_is_removed(toy: Toy, text: str, rule: str) -> N
 def test_d8_a_reply_is_one_candidate(toy: Toy) -> None:
     talk = ToyTurns(toy)
     settings = replace(GREEDY, max_new_tokens=3, min_new_tokens=3)
-    talk.run(talk.model.streaming.reply(talk.session, [Message("user", "hello")], settings))
+    talk.run(talk.reply([Message("user", "hello")], settings))
     fed = talk.recorder.of_kind(LlmForward)[1:]
     rule = 3 * 2  # three beams, of which two tokens are fed
     assert (len(fed), rule) == (2, 6)
@@ -160,7 +160,7 @@ def test_d16_the_code_limit_leaves_no_gap(toy: Toy) -> None:
     ours = talk.executor.tts_store.rope
     rule = GappedRope(ours.frequencies)
     usual = talk.model.streaming
-    gapped = GappedStreaming(usual.config, usual.processor, usual.policy)
+    gapped = GappedStreaming(usual.config, usual.tokenizer, usual.policy)
     gapped.rope, talk.model.streaming = rule, gapped
     talk.prefill("user", "hello")
     talk.script(talk.encode(ANSWER)[:12])

@@ -16,7 +16,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import PrefillOptions
+from MiniCPMO45.modes.prompt_input import PrefillOptions, render_message, render_question
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -140,9 +140,10 @@ def test_turn_based_sequence_equals_serving(nano: Nano, seed: int) -> None:
     policy = ScriptedReplies(tokens, script)
     settings = GenerationSettings(generate_audio=False, use_speech_template=session.can_be_spoken)
     served = executor.open_session("test", seed=0)
-    streaming = StreamingCapability(nano_model.config, nano.processor, policy)
+    streaming = StreamingCapability(nano_model.config, nano.processor.tokenizer, policy)
     if session.is_one_shot:
-        reply = run_alone(streaming.reply(served, session.messages[:-1], settings), executor)
+        prompt = render_question(nano.processor, session.messages[:-1], settings)
+        reply = run_alone(streaming.reply(served, prompt, settings), executor)
         assert reply.text == session.messages[-1].content
     else:
         options = PrefillOptions(use_tts_template=session.can_be_spoken)
@@ -150,7 +151,8 @@ def test_turn_based_sequence_equals_serving(nano: Nano, seed: int) -> None:
             if message.role == "assistant":
                 run_alone(streaming.generate(served, settings), executor)
             else:
-                run_alone(streaming.prefill(served, message, options), executor)
+                prompt = render_message(nano.processor, served, message, options)
+                run_alone(streaming.prefill(served, prompt, options), executor)
 
     assert not script.decisions
     torch.testing.assert_close(torch.stack(script.logits), expected, atol=2e-3, rtol=1e-3)

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_modules.web.certificates import Certificate, ensure_certificate, pinned_context
+from gateway_modules.web.certificates import (
+    Certificate,
+    ensure_certificate,
+    pinned_context,
+    tls_context,
+)
 from launcher.processes import bound_command
 from settings.sections import ServiceSettings
 
@@ -128,10 +133,14 @@ class GatewayTls:
 
 
 def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
-    """Return the certificate, generated if none is configured, or None for HTTP; or an OSError."""
+    """Return the certificate, generated if none is configured, or None for HTTP.
+
+    Raises OSError if it cannot be used: a gateway would say so only once the models are loaded.
+    """
     if not service.https:
         return None
     if service.ssl_certfile is not None and service.ssl_keyfile is not None:
+        tls_context(service.ssl_certfile, service.ssl_keyfile)
         return GatewayTls(service.ssl_certfile, service.ssl_keyfile)
     made = ensure_certificate(service.data_dir / "certs")
     return GatewayTls(made.certfile, made.keyfile, made)

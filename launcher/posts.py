@@ -19,8 +19,9 @@ from typing import Final
 import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
+from gateway_modules.web.certificates import gateway_tls
 from launcher.display import Display
-from launcher.machine import cpu_count, find_gpus, gateway_tls
+from launcher.machine import cpu_count, find_gpus
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
 from launcher.scaling import FRONT, PostStatus

@@ -9,10 +9,10 @@ from itertools import chain
 
 from config import Settings, SettingsError
 from core.files import TOKEN_FILE, ensure_admin_token
-from gateway_modules.web.certificates import Certificate, lan_addresses
+from gateway_modules.web.certificates import Certificate, gateway_tls, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.machine import PortError, check_port, find_gpus, gateway_tls
+from launcher.machine import PortError, check_port, find_gpus
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder

@@ -19,12 +19,13 @@ from gateway_modules.web.certificates import (
     RENEW_BEFORE_DAYS,
     VALID_DAYS,
     Certificate,
+    GatewayTls,
     ensure_certificate,
+    gateway_tls,
     host_names,
     pinned_context,
     tls_context,
 )
-from launcher.machine import GatewayTls, gateway_tls
 from settings.sections import ServiceSettings
 
 NAMES = ["localhost", "127.0.0.1", "::1", "studio", "192.168.7.9", "bücher.example"]

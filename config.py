@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import sections
 from settings.fields import HOME, HOME_VARIABLE, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
+    ENVIRONMENT_PREFIX,
     SettingsError,
     Source,
     explain,
@@ -65,11 +67,22 @@ class FrontendDefaults(Section):
     limits: sections.LimitSettings
 
 
-class Settings(Section):
+class Settings(BaseSettings):
     """All settings.
 
     The constructor does not read the environment; `load_settings` does.
     """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,  # keys contain the delimiter
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        enable_decoding=False,  # list fields parse their own values
+    )
 
     model: sections.ModelSettings = sections.ModelSettings()
     audio: sections.AudioSettings = sections.AudioSettings()
@@ -85,6 +98,18 @@ class Settings(Section):
     webrtc: WebRtcSettings = WebRtcSettings()
     logging: sections.LoggingSettings = sections.LoggingSettings()
     telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the constructor's arguments only."""
+        return (init_settings,)
 
     def worker_port(self, index: int) -> int:
         """Return the port of worker `index`, from 0; a SettingsError if it is out of range."""

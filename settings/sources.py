@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 ENVIRONMENT_PREFIX = "OMNI_"
 ENVIRONMENT = "in the environment"
@@ -51,27 +52,30 @@ def read_file(path: Path, *, is_required: bool) -> Source:
         raise SettingsError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(sections, dict):
         raise SettingsError(f"{path} holds {shown(sections)} instead of an object of sections")
+    return Source(f"in {path.name}", flat(sections, path.name))
+
+
+def read_environment(model: type[BaseSettings]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`."""
+    values = flat(EnvSettingsSource(model)(), "the environment")
+    known = {environment_name(key).upper() for key in values}
+    for name in os.environ:
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
+            if os.environ[name]:  # empty: not set
+                values[name] = os.environ[name]  # reported as unknown
+    return Source(ENVIRONMENT, values)
+
+
+def flat(sections: Mapping[str, object], place: str) -> dict[str, object]:
+    """Flatten sections to "section.key"; a SettingsError if a section is not an object."""
     values: dict[str, object] = {}
     for section, keys in sections.items():
         if section.startswith("$"):
             continue  # "$schema" and the like are for editors
-        if not isinstance(keys, dict):
-            raise SettingsError(f"{section} in {path.name} is {shown(keys)} instead of an object")
-        values |= {f"{section}.{key}": value for key, value in keys.items()}
-    return Source(f"in {path.name}", values)
-
-
-def read_environment(model: type[BaseModel]) -> Source:
-    """Read the variables `OMNI_<SECTION>_<KEY>` in any case; an empty one is not set."""
-    starts = {environment_name(f"{section}."): section for section in model.model_fields}
-    values: dict[str, object] = {}
-    for name, text in sorted(os.environ.items()):
-        if not (text and name.upper().startswith(ENVIRONMENT_PREFIX)):
-            continue
-        start = next((start for start in starts if name.upper().startswith(start)), None)
-        key = f"{starts[start]}.{name[len(start) :].lower()}" if start else name
-        values[key] = None if text == "null" else text
-    return Source(ENVIRONMENT, values)
+        if not isinstance(keys, Mapping):
+            raise SettingsError(f"{section} in {place} is {shown(keys)} instead of an object")
+        values.update({f"{section}.{key}": value for key, value in keys.items()})
+    return values
 
 
 def nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:

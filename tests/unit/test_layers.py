@@ -38,7 +38,7 @@ IO_AND_CLOCKS = frozenset(
     "signal socket ssl subprocess sys tempfile threading time urllib".split()
 )
 EVENT_LOOP = frozenset({"asyncio"})
-WORDS = frozenset({"pydantic", "pydantic_core"})
+WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
 MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "pybase64", "soundfile", "soxr"})
 MODEL = frozenset(
     "PIL google huggingface_hub jinja2 numpy onnx onnxruntime pydantic safetensors tokenizers "

@@ -38,7 +38,7 @@ from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import DoorsOnly, HttpEdge, forwarding
 from gateway_modules.service import Gateway, Role, Timing, build_gateway
 from gateway_modules.web import responses
-from gateway_modules.web.certificates import certificate_names, ensure_certificate, tls_context
+from gateway_modules.web.certificates import certificate_names, gateway_tls, tls_context
 from gateway_modules.web.server import GatewayConfig, GatewayServer
 from recording.bucket import BucketError
 
@@ -209,10 +209,12 @@ def main(
 
 def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
     try:
+        tls, names = None, [socket.gethostname()]
         if role is Role.DESK:
-            tls, names = server_context(settings), [socket.gethostname()]
-        else:
-            tls, names = public_tls(settings)
+            tls = server_context(settings)
+        elif found := gateway_tls(settings.service):
+            tls = tls_context(found.certfile, found.keyfile)
+            names = certificate_names(found.certfile)
         app = create_app(settings, addresses, host_names=names, role=role)
     except (SettingsError, ValueError, OSError) as error:
         _refuse(error)
@@ -222,21 +224,6 @@ def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
 def _refuse(error: Exception) -> NoReturn:
     Console(stderr=True).print(str(error), style="red", markup=False)
     raise typer.Exit(BAD_START) from None
-
-
-def public_tls(settings: Settings) -> tuple[ssl.SSLContext | None, list[str]]:
-    """Return the context for clients, None without TLS, and this server's names.
-
-    Raises OSError or ValueError if the configured certificate cannot be used.
-    """
-    service = settings.service
-    if not service.https:
-        return None, [socket.gethostname()]
-    certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
-    if certfile is None or keyfile is None:
-        made = ensure_certificate(service.data_dir / "certs")
-        certfile, keyfile = made.certfile, made.keyfile
-    return tls_context(certfile, keyfile), certificate_names(certfile)
 
 
 def run(app: FastAPI, settings: Settings, tls: ssl.SSLContext | None) -> None:

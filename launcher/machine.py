@@ -1,20 +1,16 @@
-"""Resources of the machine: GPUs, as listed by nvidia-smi, CPUs, free ports, certificates."""
+"""Resources of the machine: GPUs, as listed by nvidia-smi, CPUs, free ports."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from gateway_modules.web.certificates import Certificate, ensure_certificate, pinned_context
 from launcher.processes import bound_command
-from settings.sections import ServiceSettings
 
 QUERY_LIMIT_S = 20
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
@@ -104,34 +100,3 @@ def check_port(host: str, port: int) -> None:
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
             raise PortError(f"port {port} of {host} {reason}") from error
-
-
-@dataclass(frozen=True)
-class GatewayTls:
-    """Files of the gateway's certificate; `made` if it is a generated one."""
-
-    certfile: Path
-    keyfile: Path
-    made: Certificate | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Return a context for requests to the gateway.
-
-        A configured certificate may be renewed while the gateway runs, so it is not verified.
-        """
-        if self.made is not None:
-            return pinned_context(self.certfile)
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        return context
-
-
-def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
-    """Return the certificate, generated if none is configured, or None for HTTP; or an OSError."""
-    if not service.https:
-        return None
-    if service.ssl_certfile is not None and service.ssl_keyfile is not None:
-        return GatewayTls(service.ssl_certfile, service.ssl_keyfile)
-    made = ensure_certificate(service.data_dir / "certs")
-    return GatewayTls(made.certfile, made.keyfile, made)

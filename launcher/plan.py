@@ -16,7 +16,8 @@ from config import HOME, HOME_VARIABLE, IS_INSTALLED, PROJECT_ROOT, Settings
 from core.files import LOGS_FOLDER
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
-from launcher.machine import ORDER, VISIBLE, GatewayTls, Gpu
+from gateway_modules.web.certificates import GatewayTls
+from launcher.machine import ORDER, VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from launcher.scaling import Bounds
 from settings.sections import WeightsName

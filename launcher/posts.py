@@ -19,14 +19,15 @@ from typing import Final
 import httpx
 
 from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
+from gateway_modules.web.certificates import gateway_tls
 from launcher.display import Display
-from launcher.machine import cpu_count, find_gpus, gateway_tls
+from launcher.machine import cpu_count, find_gpus
 from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
 from launcher.run_folder import Phase, RunFolder
 from launcher.scaling import FRONT, PostStatus
 from launcher.supervisor import Pace, Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
-from settings.workers import WorkerPlace
+from settings.workers import WorkerPlace, worker_place
 
 PACE: Final = Pace(watch_s=1.0)  # routing and scaling depend on the reported state
 ANSWER_LIMIT_S: Final = 5.0  # for the gateway on the same machine
@@ -138,7 +139,8 @@ class Post:
         """Send the gateway its workers if they changed; return its queue's length if it answers."""
         if self._http is None:
             return None
-        wanted = [*addresses, *self.planner.settings.service.workers]
+        listed = self.planner.settings.service.workers
+        wanted = [*addresses, *(str(worker_place(text)) for text in listed)]  # as it lists them
         try:
             known = (await self._http.get("/api/admin/workers")).raise_for_status().json()
             if known["workers"] != wanted:

@@ -53,10 +53,6 @@ class Restarts:
         """Whether it failed so often in a row that the long retry delay applies."""
         return self._failures > self.pace.max_failures
 
-    def count_requested(self) -> None:
-        """Count a requested restart, which is no failure and has no delay."""
-        self.total += 1
-
     def next_delay_s(self, healthy_s: float) -> float:
         """Count a failure after `healthy_s` of health; return the delay before the restart."""
         if healthy_s >= self.pace.stable_s:
@@ -305,7 +301,7 @@ class Supervisor:
         while True:
             reason = await self._until_unhealthy(program)
             if program.child and program.has_ended and program.child.requested_restart:
-                program.restarts.count_requested()
+                program.restarts.total += 1  # it is no failure
                 delay_s = 0.0
             else:
                 ready_since_s, now_s = program.ready_since_s, self._now_s()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
 from itertools import chain
 
 from config import Settings, SettingsError
 from core.files import TOKEN_FILE, ensure_admin_token
-from gateway_modules.web.certificates import Certificate, lan_addresses
+from gateway_modules.web.certificates import Certificate, gateway_tls, lan_addresses
 from launcher.default_models import DefaultModels, shown
 from launcher.display import Display
-from launcher.machine import Gpu, PortError, check_port, find_gpus, gateway_tls
+from launcher.machine import PortError, check_port, find_gpus
 from launcher.plan import COMMAND, Backend, Planner
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
@@ -39,15 +38,12 @@ class System:
     async def run(self) -> int:
         """Run until a signal or a failed start; return the exit code. A second signal hurries."""
         work = asyncio.create_task(self._start_and_watch())
-        signals = 0
 
         def on_signal() -> None:
-            nonlocal signals
-            signals += 1
-            if signals == 1:
-                work.cancel()
-            else:
+            if work.done() or work.cancelling():
                 self._supervisor.hurry.set()
+            else:
+                work.cancel()
 
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
@@ -67,17 +63,23 @@ class System:
     async def _start_and_watch(self) -> None:
         gpus = await asyncio.to_thread(find_gpus, os.environ)
         await self._clean_up()
-        groups = self._planner.groups(gpus)
-        for plan in chain.from_iterable(reversed(groups)):  # the gateway's is named first
+        tls = await asyncio.to_thread(gateway_tls, self._service)
+        if tls and tls.made and tls.made.is_new:
+            place = shown(tls.certfile.parent)
+            self._display.say(f"Generated a self-signed certificate in {place}")
+        workers, *others = self._planner.groups(gpus, tls)
+        for plan in chain(*reversed(others), workers):  # the gateway's is named first
             check_port(plan.host, plan.port)
-        workers = groups[0]
         await self._prepare_default()
         for plan in workers:
             self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
         if len(workers) > len(gpus) > 0:
             self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
         await self._supervisor.start(workers)
-        await self._start_gateways(gpus)
+        self._supervisor.urls = await asyncio.to_thread(self._urls, "https" if tls else "http")
+        for plans in others:
+            await self._supervisor.start(plans)
+        self._announce(tls.made if tls else None)
         self._supervisor.set_phase(Phase.READY)
         self._is_up = True
         async with asyncio.TaskGroup() as group:
@@ -112,20 +114,10 @@ class System:
                 "yellow",
             )
 
-    async def _start_gateways(self, gpus: Sequence[Gpu]) -> None:
-        tls = await asyncio.to_thread(gateway_tls, self._service)
-        certificate = tls.made if tls else None
-        if certificate and certificate.is_new:
-            place = shown(certificate.certfile.parent)
-            self._display.say(f"Generated a self-signed certificate in {place}")
-        addresses = await asyncio.to_thread(lan_addresses)
+    def _urls(self, scheme: str) -> list[str]:
         port, host = self._service.gateway_port, self._service.gateway_host
-        hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
-        scheme = "https" if tls else "http"
-        self._supervisor.urls = [f"{scheme}://{local_address(name, port)}" for name in hosts]
-        for group in self._planner.groups(gpus, tls)[1:]:
-            await self._supervisor.start(group)
-        self._announce(certificate)
+        hosts = ["localhost", *lan_addresses()] if host in EVERY_ADDRESS else [host]
+        return [f"{scheme}://{local_address(name, port)}" for name in hosts]
 
     def _announce(self, certificate: Certificate | None) -> None:
         say = self._display.say

@@ -84,10 +84,12 @@ def _is_network(network: str) -> str:
     return network
 
 
-def _is_origin(origin: str) -> str:
+def _as_browsers_send(origin: str) -> str:
+    """Write an origin in lower case, without a trailing slash or the default port."""
     if ORIGIN.fullmatch(origin) is None:
         raise ValueError('an origin is scheme and host, such as "https://example.com"')
-    return origin
+    origin = origin.lower().removesuffix("/")
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
 ProjectPath = Annotated[Path, AfterValidator(_below_home)]
@@ -110,7 +112,7 @@ SecretList = Listed[Annotated[SecretStr, Field(min_length=1)]]
 NetworkList = Listed[Annotated[str, AfterValidator(_is_network)]]
 """IP addresses and networks such as 10.0.0.0/8."""
 
-OriginList = Listed[Annotated[str, AfterValidator(_is_origin)]]
+OriginList = Listed[Annotated[str, AfterValidator(_as_browsers_send)]]
 """Origins of web pages such as https://example.com; "*" is any."""
 
 WorkerList = Listed[WorkerAddress]

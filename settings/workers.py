@@ -31,6 +31,9 @@ class WorkerPlace(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    def __str__(self) -> str:
+        return f"{'dns:' * self.is_looked_up}{self.netloc}"
+
 
 def host_name() -> str:
     """Return this machine's name without its domain."""

@@ -139,7 +139,7 @@ class Directory(WorkerSet):
 
     @property
     def listed(self) -> list[str]:
-        return [f"{'dns:' * place.is_looked_up}{place.netloc}" for place in self._listed]
+        return [str(place) for place in self._listed]
 
     async def replace(self, listed: Sequence[str]) -> None:
         """Replace the list; workers in both lists are not affected."""

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from core.addresses import address_of
 from core.files import atomic_write, locked
 from core.worker_tls import private_pem, self_issued
+from settings.sections import ServiceSettings
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
@@ -104,6 +105,41 @@ def pinned_context(certfile: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | IGNORE_DATES
     return context
+
+
+@dataclass(frozen=True)
+class GatewayTls:
+    """Files of the gateway's certificate; `made` if it is a generated one."""
+
+    certfile: Path
+    keyfile: Path
+    made: Certificate | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context for requests to the gateway.
+
+        A configured certificate may be renewed while the gateway runs, so it is not verified.
+        """
+        if self.made is not None:
+            return pinned_context(self.certfile)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
+    """Return the certificate, generated if none is configured, or None for HTTP.
+
+    Raises OSError if it cannot be used; the launcher asks before it loads models.
+    """
+    if not service.https:
+        return None
+    if service.ssl_certfile is not None and service.ssl_keyfile is not None:
+        tls_context(service.ssl_certfile, service.ssl_keyfile)
+        return GatewayTls(service.ssl_certfile, service.ssl_keyfile)
+    made = ensure_certificate(service.data_dir / "certs")
+    return GatewayTls(made.certfile, made.keyfile, made)
 
 
 def certificate_names(certfile: Path) -> list[str]:

@@ -382,6 +382,12 @@ async def test_allowed_origins_may_use_the_interface(stage: Stage) -> None:
         await client.expect("queue_done")
 
 
+@on_stage(security={"allowed_origins": ["https://Friend.example:443/"]})
+async def test_pages_of_an_origin_may_read_answers_however_it_is_written(stage: Stage) -> None:
+    answer = await stage.http.get("/api/apps", headers={"Origin": "https://friend.example"})
+    assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+
+
 @on_stage(security={"worker_secret": "between ourselves"})
 async def test_workers_receive_the_secret(stage: Stage) -> None:
     async with stage.client("/ws/duplex/adx_1", {"X-Worker-Secret": "guess"}) as client:

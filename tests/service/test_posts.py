@@ -148,14 +148,19 @@ def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
                 break
             await asyncio.sleep(0.1)
         async with httpx.AsyncClient(trust_env=False, verify=False, timeout=LIMIT_S) as client:
-            seen = (await client.get(front.supervisor.programs[0].plan.url + "/workers")).json()
-        assert sorted(worker["port"] for worker in seen["workers"]) == [9, 10, 11]
+            url = front.supervisor.programs[0].plan.url
+            seen = (await client.get(f"{url}/workers")).json()
+            assert sorted(worker["port"] for worker in seen["workers"]) == [9, 10, 11, 22_400]
+            assert await front.list_workers(["127.0.0.1:9", "127.0.0.1:10"]) is not None
+            headers = {"X-Admin-Token": token["OMNI_SECURITY_ADMIN_TOKEN"]}
+            audit = (await client.get(f"{url}/api/admin/audit", headers=headers)).json()
+        assert len(audit["entries"]) == 1, "a list that did not change is not sent again"
 
     told = cluster(
         tmp_path,
         gateway_host="127.0.0.1",
         gateway_port=free_ports(1),
-        workers=["127.0.0.1:11"],  # listed by hand; stays
+        workers=["127.0.0.1:11", "Other.invalid"],  # listed by hand; stay
     )
     token = {"OMNI_SECURITY_ADMIN_TOKEN": "a token of the administrator"}
     security = told.settings.security.model_copy(update={"insecure_admin": False})

@@ -19,12 +19,14 @@ from gateway_modules.web.certificates import (
     RENEW_BEFORE_DAYS,
     VALID_DAYS,
     Certificate,
+    GatewayTls,
     ensure_certificate,
+    gateway_tls,
     host_names,
     pinned_context,
     tls_context,
 )
-from launcher.machine import GatewayTls
+from settings.sections import ServiceSettings
 
 NAMES = ["localhost", "127.0.0.1", "::1", "studio", "192.168.7.9", "bücher.example"]
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -152,3 +154,10 @@ def test_a_pinned_certificate_is_trusted_whatever_its_names_and_dates(tmp_path: 
         shake_hands(server, pinned_context(another.certfile))
     gateway = GatewayTls(expired.certfile, expired.keyfile, expired)
     shake_hands(server, gateway.context())
+
+
+def test_the_launcher_finds_that_a_configured_certificate_cannot_be_used(tmp_path: Path) -> None:
+    missing = tmp_path / "none.pem"
+    service = ServiceSettings(ssl_certfile=missing, ssl_keyfile=missing)
+    with pytest.raises(OSError, match=f"TLS with {missing}"):
+        gateway_tls(service)

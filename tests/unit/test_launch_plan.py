@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from config import HOME, Settings
-from launcher.machine import GatewayTls, Gpu
+from gateway_modules.web.certificates import GatewayTls
+from launcher.machine import Gpu
 from launcher.plan import (
     SAVED_GIB,
     SECRET_VARIABLE,

@@ -220,8 +220,3 @@ class SpokenReply:
             await asyncio.gather(task, return_exceptions=True)
         await self._sentences.aclose()
         self._ready.clear()
-
-    def cancel(self) -> None:
-        """Cancel the generation without waiting for its end; call it on the event loop."""
-        if self._next is not None:
-            self._next.cancel()

@@ -174,8 +174,8 @@ class CascadeView(LinesMode[Line]):
                 return
         if reply_start:
             yield reply_start
-            left = sampling.max_tokens - count_tokens(reply_start)
-            if left <= 0:
+            sampling = replace(sampling, max_tokens=sampling.max_tokens - count_tokens(reply_start))
+            if sampling.max_tokens <= 0:
                 return
             lines.append(Line("assistant", reply_start))
         if self._prefetch is not None and not self._prefetch.done():

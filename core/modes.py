@@ -67,8 +67,8 @@ class Mode(Protocol):
     def take_notices(self) -> list[OmniError]:
         """Return the problems of input that is not or only partly used; each is returned once."""
 
-    def cleanup(self) -> None:
-        """Free the caches; called once, on the engine's thread, when nothing is under way."""
+    async def close(self) -> None:
+        """Free the caches, and end what runs beside the calls; called when no call is under way."""
 
 
 class DuplexMode(Mode, Protocol):

@@ -22,14 +22,14 @@ BETWEEN: Final = {sign: sign for sign in "+−×÷"} | {
     "times": "×",
     "multiplied by": "×",
     "divided by": "÷",
-    "percent of": "% of",
+    "percent of": "%",
 }
 SPOKEN: Final = {
     "+": "plus",
     "−": "minus",
     "×": "times",
     "÷": "divided by",
-    "% of": " percent of",
+    "%": " percent",
     "=": "is",
     "≈": "is about",
 }
@@ -47,17 +47,19 @@ BEFORE: Final = {
 }
 NUMBER: Final = re.compile(r"#\d+")  # a mark
 OPERATION: Final = re.compile("|".join(map(re.escape, BETWEEN)))
-CHAIN: Final = re.compile(rf"#\d+(?: (?:{OPERATION.pattern}) #\d+)+")
+TERM: Final = r"(?:\( )*#\d+(?: \))*"  # brackets may be unbalanced
+CHAIN: Final = re.compile(rf"{TERM}(?: (?:{OPERATION.pattern}) {TERM})+")
+INNERMOST: Final = re.compile(r"\( ([^()]+) \)")
 SPELLED: Final = re.compile(
     "|".join(rf"(?<!\S){said} #\d+ {between} #\d+" for said, between in BEFORE)
 )
 # Plus and times need no spaces; dates, telephone numbers and ranges contain the other signs.
-SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
+SIGN: Final = re.compile(r"(?<=[\d)])(?: ([-+−×*x÷/]) |([+×*÷]))(?=[\d(])")
 SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
 # Words without punctuation and hyphens. All other signs stay, since they change a calculation.
 TOKEN: Final = re.compile(
-    r"\d+(?:\.\d+)?|[^\W\d_]+|\.(?=\d)|(?<=\d)!(?=[-+−×*÷/])|(?<![a-z])-|-(?![a-z])|[^-\s\w.,;:?!'\"’‘“”…$€£]"
+    r"\d+(?:\.\d+)?|[^\W\d_]+|\.(?=\d)|(?<=[\d)])!(?=[-+−×*÷/])|(?<![a-z])-|-(?![a-z])|[^-\s\w.,;:?!'\"’‘“”…$€£]"
 )
 SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 # Words before a calculation that is asked for, or anywhere around a spelled one; "from 1990 - 1995"
@@ -114,14 +116,19 @@ def _result(sentence: str, is_wanted: Callable[[list[str], str, list[str]], bool
     before = [word for word in words[: found[0].start()].split() if word not in FILLERS]
     if not is_wanted(before, calculation, behind):
         return None
-    given = [numbers[mark] for mark in NUMBER.findall(calculation)]
-    said, between, *_ = (part.strip() for part in NUMBER.split(calculation))
+    if _is_chain(calculation):
+        return _written(OPERATION.sub(lambda sign: BETWEEN[sign[0]], calculation), numbers)
+    marks = NUMBER.findall(calculation)
+    said, between, _ = (part.strip() for part in NUMBER.split(calculation))
     if said == "subtract":
-        given.reverse()
+        marks.reverse()
     elif said == "difference between":
-        given.sort(reverse=True)
-    signs = [BEFORE[said, between]] if said else OPERATION.findall(calculation)
-    return _written(given, [BETWEEN.get(sign, sign) for sign in signs])
+        marks.sort(key=numbers.__getitem__, reverse=True)
+    return _written(f" {BEFORE[said, between]} ".join(marks), numbers)
+
+
+def _is_chain(calculation: str) -> bool:
+    return calculation.startswith(("#", "("))
 
 
 def _is_alone(before: list[str], calculation: str, behind: list[str]) -> bool:
@@ -139,9 +146,9 @@ def _is_asked(before: list[str], calculation: str, behind: list[str]) -> bool:
         others = [*before, *(word for word in behind if not NUMBER.fullmatch(word))]
     if any(not word.isalpha() or word in CHANGING for word in others):
         return False
-    if not calculation.startswith("#"):
+    if not _is_chain(calculation):
         return True
-    if any(sign in calculation for sign in SIGNS.values()):
+    if any(sign in calculation for sign in ("(", *SIGNS.values())):
         return False
     return asks_first or not ASKING_WORDS.isdisjoint(others)
 
@@ -195,31 +202,44 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
     return (Fraction(whole + part) if length else None), length
 
 
-def _written(numbers: list[Fraction], signs: list[str]) -> str | None:
-    shown = _text(numbers[0])
-    for sign, number in zip(signs, numbers[1:], strict=True):
-        shown += f"{'' if sign == '% of' else ' '}{sign} {_text(number)}"
-    result = _value(numbers, signs)
-    if result is None:
+def _written(calculation: str, numbers: dict[str, Fraction]) -> str | None:
+    """Return a calculation of marks, signs and brackets with its result."""
+    shown = NUMBER.sub(lambda mark: _text(numbers[mark[0]]), calculation)
+    shown = shown.replace(" %", "% of").replace("( ", "(").replace(" )", ")")
+    try:
+        result = _value(calculation, numbers)
+    except ZeroDivisionError:
         return f"{shown} cannot be computed: nothing can be divided by zero"
-    if max(abs(number) for number in (*numbers, result)) > LARGEST:
+    except ValueError:
+        return None
+    given = (numbers[mark] for mark in NUMBER.findall(calculation))
+    if max(map(abs, (*given, result))) > LARGEST:
         return None
     exact = round(result, DECIMALS) == result
     return f"{shown} {'=' if exact else '≈'} {_text(result)}"
 
 
-def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
-    """Evaluate with the usual precedence; return None on division by zero."""
-    terms = [numbers[0]]
-    for sign, number in zip(signs, numbers[1:], strict=True):
+def _value(calculation: str, numbers: dict[str, Fraction]) -> Fraction:
+    """Evaluate with the usual precedence, or raise `ZeroDivisionError`.
+
+    Raises `ValueError` if brackets are unbalanced. Marks are added for what is in brackets.
+    """
+    while found := INNERMOST.search(calculation):
+        mark = f"#{len(numbers)}"
+        numbers[mark] = _value(found[1], numbers)
+        calculation = calculation.replace(found[0], mark)
+    if "(" in calculation or ")" in calculation:
+        raise ValueError("brackets are unbalanced")
+    first, *others = calculation.split()
+    terms = [numbers[first]]
+    for sign, mark in zip(others[::2], others[1::2], strict=True):
+        number = numbers[mark]
         if sign in ("+", "−"):
             terms.append(number if sign == "+" else -number)
-        elif sign == "÷" and not number:
-            return None
         elif sign == "÷":
             terms[-1] /= number
         else:
-            terms[-1] *= number / HUNDRED if sign == "% of" else number
+            terms[-1] *= number / HUNDRED if sign == "%" else number
     return sum(terms, Fraction(0))
 
 

@@ -125,12 +125,10 @@ class CascadeDuplexView(CascadeView):
         """Latest words of the model, in lower case; an echo repeats them."""
         return tuple(self._state.spoken_words)
 
-    def stop(self) -> None:
-        super().stop()
-        if self._reply is not None:
-            self._reply.cancel()
-        if self._draft is not None:
-            self._draft.reply.cancel()
+    async def close(self) -> None:
+        await self._end_reply()
+        await self._discard_draft()
+        await super().close()
 
     def set_break(self) -> None:
         self._state.has_break = True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from core.cascade.arithmetic import spoken_result
+from core.cascade.arithmetic import SENTENCE_END, spoken_result
 from core.cascade.language import Line
 from core.cascade.prompts import day_of, time_of
 
@@ -79,7 +79,6 @@ TIME: Final = re.compile(
 DATE: Final = re.compile(
     r"\bwhat(?:'s| is) (?:the|today's) date\b|\b(?:what|which) (?:day|date) is (?:it|today)\b"
 )
-SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 VERSION: Final = re.compile(r"[\W\d].*")  # unpronounceable behind a model's name
 ABLE_TO: Final = (
     "I can chat with you, answer questions and do sums. I'm small, so I'm often wrong, and I can't "

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
 from itertools import chain, repeat
-from types import MappingProxyType
 from typing import Final, Literal
 
 from core.cascade.arithmetic import computed
@@ -33,9 +32,11 @@ COMPUTED: Final = "(A calculator says: {}. Say this result.)"
 CONTEXT_TOKENS: Final = 3_000  # ours: leaves room for a long reply in llama.cpp's context
 BYTES_PER_TOKEN: Final = 3  # ours, conservative: English has four or more
 TOKENS_PER_LINE: Final = 5  # of the chat template
-ROLES: Final[Mapping[Speaker, Literal["system", "user", "assistant"]]] = MappingProxyType(
-    {Speaker.USER: "user", Speaker.ASSISTANT: "assistant", Speaker.DEVELOPER: "system"}
-)
+ROLES: Final[Mapping[Speaker, Literal["system", "user", "assistant"]]] = {
+    Speaker.USER: "user",
+    Speaker.ASSISTANT: "assistant",
+    Speaker.DEVELOPER: "system",
+}
 # Speech without a transcript, as the protocols note it.
 SPOKEN: Final = re.compile(r"\[the user spoke(?: for [\d.]+ s)?\]")
 REPLY_WORDS: Final = 3  # ours: enough to recognize a reply by

@@ -178,10 +178,11 @@ class SpokenReply:
     def ready_samples(self) -> int:
         return sum(len(piece.audio) for piece in self._ready)
 
-    def start(self) -> None:
+    def start(self) -> asyncio.Task[Sentence]:
         """Generate the next sentence, if none is being generated."""
         if self._next is None:
             self._next = asyncio.ensure_future(anext(self._sentences))
+        return self._next
 
     async def wait(self, samples: int, until_s: float) -> None:
         """Wait for this much audio, for the end of the reply, or until a time of `time.monotonic`.
@@ -189,20 +190,18 @@ class SpokenReply:
         Raises what the generation raises.
         """
         while not self.is_complete and self.ready_samples < samples:
-            self.start()
-            assert self._next is not None
-            left_s = max(0.0, until_s - time.monotonic())
-            done, _ = await asyncio.wait({self._next}, timeout=left_s)
+            task = self.start()
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, until_s - time.monotonic()))
             if not done:
                 return
-            task, self._next = self._next, None
+            self._next = None
             try:
                 self._ready.append(task.result())
             except StopAsyncIteration:
                 self.is_complete = True
 
     def take(self, samples: int) -> tuple[str, FloatArray]:
-        texts, audios = [], [np.zeros(0, np.float32)]
+        texts, audios = [], [NO_SAMPLES]
         while self._ready and samples > 0:
             text, audio = self._ready[0].take(samples)
             samples -= len(audio)
@@ -220,8 +219,3 @@ class SpokenReply:
             await asyncio.gather(task, return_exceptions=True)
         await self._sentences.aclose()
         self._ready.clear()
-
-    def cancel(self) -> None:
-        """Cancel the generation without waiting for its end; call it on the event loop."""
-        if self._next is not None:
-            self._next.cancel()

@@ -70,11 +70,18 @@ class CascadeView(LinesMode[Line]):
         if self._prefetch is not None:
             self._prefetch.cancel()
 
-    async def _prefetch_prompt(self, *more: Line) -> None:
-        """Have the language model cache the prompt while the user still speaks."""
+    async def close(self) -> None:
+        await self._end_prefetch()
+        await super().close()
+
+    async def _end_prefetch(self) -> None:
         if self._prefetch is not None:
             self._prefetch.cancel()
             await asyncio.wait({self._prefetch})
+
+    async def _prefetch_prompt(self, *more: Line) -> None:
+        """Have the language model cache the prompt while the user still speaks."""
+        await self._end_prefetch()
         lines = self._prompt(*more)
         self._prefetch = asyncio.ensure_future(self._parts.language_model.prefetch(lines))
 
@@ -167,8 +174,8 @@ class CascadeView(LinesMode[Line]):
                 return
         if reply_start:
             yield reply_start
-            left = sampling.max_tokens - count_tokens(reply_start)
-            if left <= 0:
+            sampling = replace(sampling, max_tokens=sampling.max_tokens - count_tokens(reply_start))
+            if sampling.max_tokens <= 0:
                 return
             lines.append(Line("assistant", reply_start))
         if self._prefetch is not None and not self._prefetch.done():

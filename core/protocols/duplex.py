@@ -75,7 +75,7 @@ class DuplexMachine(LiveMachine):
 
     @property
     def status(self) -> WorkerStatus:
-        is_paused = self._phase == Phase.PAUSED
+        is_paused = self.phase == Phase.PAUSED
         return WorkerStatus.DUPLEX_PAUSED if is_paused else super().status
 
     @property
@@ -94,11 +94,11 @@ class DuplexMachine(LiveMachine):
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self.rebase.first = event.message
-        self._phase = Phase.PREPARING
+        self.phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = Phase.ACTIVE
+        self.phase = Phase.ACTIVE
         self._ready_s = self._since_s = event.at_s
         config = self.rebase.first.config
         message = messages.Prepared(
@@ -134,7 +134,7 @@ class DuplexMachine(LiveMachine):
     def frame(self, event: Received[messages.VideoFrame]) -> list[Effect]:
         """Add a picture; a chunk may wait for it, or it is encoded ahead of its chunk."""
         effects = self._input.add_frame(event.message.frame, event.at_s)
-        if self._phase != Phase.ACTIVE:
+        if self.phase != Phase.ACTIVE:
             return effects
         return [*effects, *self._begin_unit(event.at_s), *self._input.prefetch()]
 
@@ -206,7 +206,7 @@ class DuplexMachine(LiveMachine):
         """Begin no unit until `resume`; waiting chunks are kept, pictures without one dropped."""
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
-        self._phase = Phase.PAUSED
+        self.phase = Phase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
         self._input.held.clear()
@@ -218,7 +218,7 @@ class DuplexMachine(LiveMachine):
         ]
 
     def resume(self, event: Event) -> list[Effect]:
-        self._phase = Phase.ACTIVE
+        self.phase = Phase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
         return [*effects, Send(messages.Resumed()), *self._begin_unit(event.at_s)]
@@ -232,7 +232,7 @@ class DuplexMachine(LiveMachine):
     def begin_anew(self) -> list[Effect]:
         """Restart with a prompt that contains the conversation, if text was added to it."""
         is_busy = self.work is not None or self.is_speaking
-        if self._phase != Phase.ACTIVE or is_busy or not self.rebase.is_stale:
+        if self.phase != Phase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []
         return [self._begin(Prefill(self.rebase.begin()))]
 
@@ -240,7 +240,7 @@ class DuplexMachine(LiveMachine):
         return timer(TimerName.IDLE, self._limits.idle_timeout_s)
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
-        if self._phase != Phase.ACTIVE or self.work is not None:
+        if self.phase != Phase.ACTIVE or self.work is not None:
             return []
         if anew := self.begin_anew():
             return anew

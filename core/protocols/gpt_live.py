@@ -101,7 +101,7 @@ class GptLiveMachine(UnitMachine):
     def started(self, event: events.PrefillDone) -> list[Effect]:
         effects = self.tell(event)
         self._usage_due_s = event.at_s + USAGE_PERIOD_S
-        return [*effects, *self._restart_clock(event.at_s)]
+        return effects if self._is_away else [*effects, *self._restart_clock(event.at_s)]
 
     def too_early(self, event: Received[Any]) -> list[Effect]:
         return [self._error(event, "session_not_started", "Send 'session.start' first.")]
@@ -215,6 +215,8 @@ class GptLiveMachine(UnitMachine):
     def wait_for_client(self, event: events.ClientAway) -> list[Effect]:
         """Pause while the client is away; then continue from there."""
         self._is_away = event.is_away
+        if not self.is_active:
+            return []
         return [StopTimer(TimerName.PACE)] if event.is_away else self._restart_clock(event.at_s)
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
@@ -371,6 +373,7 @@ TABLE: Final = (
     event_row("preparing", "fixture", SAME, MACHINE.too_early),
     event_row("active", "fixture", SAME, MACHINE.play),
     event_row("active stopping", "pace_timer", MAY_END, MACHINE.tick),
+    event_row("preparing", "client_away", SAME, MACHINE.wait_for_client),
     event_row("active", "client_away", MAY_END, MACHINE.wait_for_client),
     event_row("active", "detected", SAME, MACHINE.speech_found),
     event_row("active", "prefill_done", MAY_END, MACHINE.restarted),

@@ -164,11 +164,11 @@ class HalfDuplexMachine(LiveMachine):
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
-        self._phase = Phase.PREPARING
+        self.phase = Phase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
-        self._phase = Phase.LISTENING
+        self.phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
         message = messages.Prepared(**vars(self._ids), timeout_s=self._timeout_s)
         session = timer(TimerName.SESSION, self._limits.max_session_s)
@@ -188,7 +188,7 @@ class HalfDuplexMachine(LiveMachine):
     def detected(self, event: events.Detected) -> list[Effect]:
         self._detection.found(event.speech_events)
         effects = self._take_speech_events(event.at_s)
-        if self._phase == Phase.LISTENING:
+        if self.phase == Phase.LISTENING:
             effects += self._detection.detect_next()
         return effects
 
@@ -233,7 +233,7 @@ class HalfDuplexMachine(LiveMachine):
             is_speaking = isinstance(speech_event, SpeechStarted)
             effects.append(Send(messages.VadState(speaking=is_speaking)))
             if isinstance(speech_event, Segment):
-                self._phase = Phase.GENERATING
+                self.phase = Phase.GENERATING
                 self._reply = Reply(self._reply.playback_end_s)
                 self._turn_began_s = now_s
                 self._detection.waiting.clear()
@@ -244,9 +244,9 @@ class HalfDuplexMachine(LiveMachine):
 
     def _listen_again(self, now_s: float) -> list[Effect]:
         self._turn_index += 1
-        self._phase = Phase.LISTENING
+        self.phase = Phase.LISTENING
         effects = self._take_speech_events(now_s)
-        if self._phase == Phase.LISTENING:
+        if self.phase == Phase.LISTENING:
             effects += [*self._detection.reset(), *self._wait_for_audio(now_s)]
         return effects
 

@@ -99,41 +99,23 @@ def reject(machine: SessionMachine, event: events.Rejected) -> list[Effect]:
     return [warn(event.error)] if isinstance(event.error, RECOVERABLE) else fail(machine, event)
 
 
-class TableMachine:
-    """A machine that runs by a table."""
-
-    rows: ClassVar[Mapping[tuple[str, str], Row]]
-    _phase: Phase
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
-    def is_closed(self) -> bool:
-        return self.phase == CLOSED
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Return the effects to carry out, in order."""
-        row = self.rows.get((self.phase, event.kind))
-        return self._not_allowed(event) if row is None else row.action(self, event)
-
-    def _not_allowed(self, event: Event) -> list[Effect]:
-        return []
-
-
-class SessionMachine(TableMachine):
+class SessionMachine:
     """State machine of one session; no effect follows its `Release`, which closes it."""
 
+    rows: ClassVar[Mapping[tuple[str, str], Row]]
     busy_status: ClassVar[WorkerStatus]  # of the worker while the session occupies it
     idle_phases: ClassVar[tuple[Phase, ...]] = (Phase.CLOSED,)
 
     def __init__(self, ids: SessionIds, first: Phase) -> None:
-        self._phase = first
+        self.phase = first
         self._ids = ids
         self.work: WorkEffect | None = None  # in the engine
         self._is_cancelled = False
         self._warned: set[str] = set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.phase == CLOSED
 
     @property
     def is_working(self) -> bool:
@@ -141,15 +123,17 @@ class SessionMachine(TableMachine):
 
     @property
     def status(self) -> WorkerStatus:
-        return WorkerStatus.IDLE if self._phase in self.idle_phases else self.busy_status
+        return WorkerStatus.IDLE if self.phase in self.idle_phases else self.busy_status
 
     def handle(self, event: Event) -> list[Effect]:
+        """Return the effects to carry out, in order."""
         if self.is_closed or not self._is_expected(event):
             return []
         is_of_work = isinstance(self.work, WORK_OF.get(type(event), ()))
         if is_of_work and not isinstance(event, events.ChunkReady):
             self.work = None
-        return super().handle(event)
+        row = self.rows.get((self.phase, event.kind))
+        return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _is_expected(self, event: Event) -> bool:
         """Return whether an engine event results from running work; other events always pass."""
@@ -160,7 +144,7 @@ class SessionMachine(TableMachine):
         """Warn about a message without a row; late timers and engine results are ignored."""
         if not isinstance(event, Received):
             return []
-        text = f"{event.kind!r} is not expected while {self._phase.value}."
+        text = f"{event.kind!r} is not expected while {self.phase.value}."
         return [warn(errors.OutOfOrderError(text))]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
@@ -175,7 +159,7 @@ class SessionMachine(TableMachine):
         return [Cancel()]
 
     def _end(self, *last: Effect, close: Close | None) -> list[Effect]:
-        self._phase = Phase.CLOSED
+        self.phase = Phase.CLOSED
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *last, Release(), *closing]
 
@@ -335,12 +319,12 @@ class LiveMachine(SessionMachine):
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         # Audio may still be in flight when a session ends.
-        return [] if self._phase is Phase.STOPPING else super()._not_allowed(event)
+        return [] if self.phase is Phase.STOPPING else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
         if self.work is None:
             return self.finish_stop(event)
-        self._phase = Phase.STOPPING
+        self.phase = Phase.STOPPING
         return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:

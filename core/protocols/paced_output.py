@@ -162,12 +162,12 @@ class LiveEvents:
         notes = []
         if not self.names.transcribes:
             text = "This server does not transcribe the input."
-            notes.append(("input_transcript_unavailable", text))
+            notes.append(self.info("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
-            notes.append(NO_DELEGATION)
+            notes.append(self.info(*NO_DELEGATION))
         if unknown := self.settings.unknown("parameters"):
-            notes.append(("unknown_parameter", unknown))
-        return [self.info(code, text) for code, text in notes]
+            notes.append(self.info("unknown_parameter", unknown))
+        return notes
 
     def closed(self, reason: Closing, received_ms: int) -> Send:
         usage = {"seconds": received_ms / MS_PER_S}

@@ -175,22 +175,16 @@ class ItemStore(dict[str, Item]):
         before = [*takewhile(lambda known: known != item_id, self)]
         return before[-1] if before else None
 
-    @property
-    def last_id(self) -> str | None:
-        return next(reversed(self), None)
-
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Insert an item; return the id of the one before it.
 
         `after` is the id of a known item, or `ROOT` for the beginning; None is the end.
         """
-        if after is None or after == self.last_id:
-            self[item.id] = item
-        else:
-            known = list(self.items())
+        following: list[Item] = []
+        if after is not None:
             at = 0 if after == ROOT else list(self).index(after) + 1
-            self.clear()
-            self.update([*known[:at], (item.id, item), *known[at:]])
+            following = [self.pop(known) for known in list(self)[at:]]
+        self.update({known.id: known for known in (item, *following)})
         previous = self.previous_of(item.id)
         self._drop_surplus(item.id)
         return previous
@@ -251,7 +245,7 @@ def _whole_words(text: str, share: float) -> int:
     cut = int(len(text) * share)
     if cut >= len(text) or text[cut : cut + 1].isspace():
         return cut
-    return max(text.rfind(" ", 0, cut) + 1, 0)
+    return text.rfind(" ", 0, cut) + 1
 
 
 def _end_of(audio: AudioClip) -> bytes:

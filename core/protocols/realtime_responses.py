@@ -456,7 +456,7 @@ class ResponseMachine(SessionMachine):
         response = Response(output, self._start.new_id, self._store, patch.metadata)
         response.items = self._given_items(patch)
         self._active, self._audio.is_unanswered = response, False
-        self._phase = Phase.RESPONDING
+        self.phase = Phase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
     def _is_by_units(self, patch: ResponsePatch) -> bool:
@@ -489,7 +489,7 @@ class ResponseMachine(SessionMachine):
         sent = response.finish(outcome, stats or TokenStats())
         if response is self._active:
             self._active = None
-            self._phase = Phase.IDLE
+            self.phase = Phase.IDLE
         else:
             self._outside.remove(response)
         if (is_foreign or response.played_ms is not None) and response.has_output:

@@ -111,14 +111,14 @@ class StreamingMachine(SessionMachine):
             return [Send(message), Rollback(), Retain(), *checked]
         if self._waiting:
             return [Send(message), *checked, *self._feed(self._waiting.pop(0))]
-        self._phase = Phase.READY
+        self.phase = Phase.READY
         return [Send(message), *checked, StartTimer(TimerName.IDLE, limits.turn_timeout_s)]
 
     def missed(self, event: events.CacheMissed) -> list[Effect]:
         """Request the whole history; the worker stays assigned."""
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
-        self._phase = Phase.READY
+        self.phase = Phase.READY
         timer = StartTimer(TimerName.IDLE, self._limits.turn_timeout_s)
         return [Send(messages.CacheMiss()), timer]
 
@@ -126,7 +126,7 @@ class StreamingMachine(SessionMachine):
         if self._turn.prefill is None:  # after a cache miss without a new prefill
             return self._not_allowed(event)
         request = event.message.with_defaults(self._turn.prefill)
-        self._phase = Phase.GENERATING
+        self.phase = Phase.GENERATING
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request))]
 
     def piece(self, event: events.ChunkReady) -> list[Effect]:
@@ -162,7 +162,7 @@ class StreamingMachine(SessionMachine):
     def cancel_prefill(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill, then roll the turn back."""
         self._waiting.clear()
-        self._phase = Phase.CANCELLING
+        self.phase = Phase.CANCELLING
         return [Interrupt()]
 
     def cancel_turn(self, event: Event) -> list[Effect]:
@@ -170,7 +170,7 @@ class StreamingMachine(SessionMachine):
         return [*undo, *self._end_turn(events.GenerateDone(stopped=True), event.at_s)]
 
     def _feed(self, message: messages.WorkerPrefill) -> list[Effect]:
-        self._phase = Phase.PREFILLING
+        self.phase = Phase.PREFILLING
         is_first, self._turn.prefill = self._turn.prefill is None, message
         return [self._begin(Prefill(message, is_first=is_first))]
 
@@ -189,7 +189,7 @@ class StreamingMachine(SessionMachine):
             stopped=end.stopped,
             token_stats=stats,
         )
-        self._phase = Phase.OPEN
+        self.phase = Phase.OPEN
         timer = StartTimer(TimerName.IDLE, self._limits.open_timeout_s)
         return [Retain(), Send(message), timer]
 
@@ -258,13 +258,13 @@ class ChatMachine(SessionMachine):
 
     def ask(self, event: Received[ChatSocketRequest]) -> list[Effect]:
         self._request = event.message
-        self._phase = Phase.PREFILLING
+        self.phase = Phase.PREFILLING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prefilled(self, event: events.PrefillDone) -> list[Effect]:
         assert self._request is not None
         self._input_tokens = event.input_tokens
-        self._phase = Phase.GENERATING
+        self.phase = Phase.GENERATING
         done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
         return [done, self._begin(Generate(self._request))]
 
@@ -284,7 +284,7 @@ class ChatMachine(SessionMachine):
 
     def cancel(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill; there is no reply."""
-        self._phase = Phase.CANCELLING
+        self.phase = Phase.CANCELLING
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:

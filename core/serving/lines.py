@@ -32,7 +32,7 @@ class LinesMode(Generic[LineT]):
     def stop(self) -> None:
         self._stopped.set()
 
-    def cleanup(self) -> None:
+    async def close(self) -> None:
         self._lines, self._marked = [], None
 
     def use_threads(self, threads: Threads) -> None:

@@ -227,7 +227,7 @@ class WorkerRuntime:
         """Free a conversation; if that fails, its slot is lost with its memory."""
         for _ in range(CLOSE_TRIES):
             try:
-                await self.engine.call(view.cleanup, is_bounded=False)
+                await view.close()
             except ShuttingDownError:
                 return  # the process ends, and its memory with it
             except Exception:

@@ -224,9 +224,11 @@ class SessionHandler(ABC, Generic[ViewT]):
         for task in self._transcripts:
             task.cancel()
         await asyncio.gather(*self._transcripts, return_exceptions=True)
-        if self._hang_watch is not None:
-            self._hang_watch.cancel()
-        await self._runtime.end(self._views(), self._owner)
+        try:
+            await self._runtime.end(self._views(), self._owner)
+        finally:
+            if self._hang_watch is not None:
+                self._hang_watch.cancel()
 
     async def free_view(self) -> None:
         view, self._view = self._view, None

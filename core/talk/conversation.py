@@ -168,8 +168,7 @@ class TalkInput:
         """Return second `index` of the audio, padded with silence, and its picture."""
         start = index * INPUT_SAMPLE_RATE_HZ
         piece = self.sound[start : start + INPUT_SAMPLE_RATE_HZ]
-        padded = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
-        padded[: len(piece)] = piece
+        padded = np.pad(piece, (0, INPUT_SAMPLE_RATE_HZ - len(piece)))
         return padded, list(self.frames[index : index + 1])
 
     def segments(self) -> Iterator[Turn]:

@@ -289,11 +289,18 @@ async def test_a_language_model_that_fails_or_waits_leaves_nothing_running() -> 
     live = await call(replace(scripted(heard=[QUESTION]), language_model=waiting))
     live.view.patience_s = 0.0
     await live.hear(ENDS)
-    live.view.stop()
-    live.view.cleanup()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    await asyncio.wait(others)
+    await live.view.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     assert waiting.ended == 2
+
+
+async def test_the_end_of_a_call_ends_a_reply_that_waits_to_be_heard() -> None:
+    live = await call(scripted(ANSWER, heard=[QUESTION]))
+    await live.hear(ENDS)
+    assert live.language_model.ended == 0
+    await live.view.close()
+    assert live.language_model.ended == 1
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 # Replies that begin before it is certain that the user's turn is over

@@ -233,6 +233,18 @@ async def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
     assert language_of(parts).asked[0][-1] == Line("assistant", "First,")
 
 
+async def test_what_a_reply_begins_with_counts_towards_its_limit() -> None:
+    parts = scripted("and so on.")
+    view = CascadeStreamingView(parts, LoopThreads())
+    await view.feed_request(
+        StreamingRequest(session_id="s", messages=[Message(role=Role.USER, content="Go.")])
+    )
+    wanted = ReplyRequest(max_new_tokens=4, reply_start="First, ", generate_audio=False)
+    await all_of(view.reply(wanted))
+    assert view.reply_end is not None and view.reply_end.text == "First, and"
+    assert [asked.max_tokens for asked in language_of(parts).samplings] == [1]
+
+
 async def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
     view = CascadeStreamingView(scripted(), LoopThreads())
     messages = [Message(role=Role.USER, content="Go.")]

@@ -312,7 +312,7 @@ async def test_a_conversation_that_cannot_be_closed_keeps_its_slot(
     class Sticky(FakeStreamingView):
         left = failures
 
-        def cleanup(self) -> None:
+        async def close(self) -> None:
             self.left -= 1
             if self.left >= 0:
                 raise RuntimeError("the memory is still in use")

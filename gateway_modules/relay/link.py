@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from core import errors
 from core.errors import CloseCode
-from core.schemas import limits, queue
+from core.schemas import queue
 from core.schemas.common import WireModel
 from core.schemas.queue import SocketKind
 from core.schemas.worker import KeptSession
@@ -195,7 +195,7 @@ class WorkerLink:
         return self.ticket.worker
 
     def connection(self) -> AbstractAsyncContextManager[WorkerSocket]:
-        request, worker, has_turns = self.request, self.worker, self.request.kind.has_turns
+        request, worker = self.request, self.worker
         query = {**self.ticket.query, **request.query}
         if self.last_seq is not None:
             query[queue.LAST_SEQ] = str(self.last_seq)
@@ -204,7 +204,6 @@ class WorkerLink:
             request.kind.path,
             query,
             session_secret=request.session_secret,
-            max_bytes=limits.CHAT_SOCKET_LIMIT_BYTES if has_turns else limits.PREPARE_LIMIT_BYTES,
             tries=1 if self.pool.directory.is_other_free(worker) else request.tries,
         )
 

@@ -23,7 +23,12 @@ from core.schemas.common import WireModel
 from core.schemas.queue import SocketKind
 from core.schemas.worker import KeptSession
 from gateway_modules.queue.desk_client import Pool
-from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, WorkerSocket
+from gateway_modules.queue.worker_client import (
+    CONNECT_TRIES,
+    OPEN_TIMEOUT_S,
+    WORKER_BUSY,
+    WorkerSocket,
+)
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket, WorkerConnection
 from gateway_modules.relay.traffic import Message
 from gateway_modules.web.limits import happens
@@ -251,6 +256,13 @@ class WorkerLink:
         await self.detach()
         self.last_seq = last_seq
         self._resumed.set()
+
+    async def dismiss(self) -> None:
+        """End a session that its worker retains, since the client left during the reconnect."""
+        if self.last_seq is not None and not self.is_detached:
+            with suppress(errors.OmniError, TimeoutError):
+                async with asyncio.timeout(OPEN_TIMEOUT_S), self.connection():
+                    pass  # the worker ends the session when this socket is closed
 
     async def has_resumed(self) -> bool:
         """Wait for a detached client; False once the worker no longer retains the session."""

@@ -74,9 +74,6 @@ class Relay:
         link = self._link if has_worker else None
         return None if link is None else link.worker.worker_id
 
-    def is_of(self, kind: SocketKind) -> bool:
-        return self.request.kind is kind
-
     def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
         """Whether a caller has the secret or, without any, the same address."""
         if shown_secret is None:

@@ -182,9 +182,8 @@ class Call:
         try:
             await self._socket.close()
             if self._peer.connectionState == CONNECTED:
-                await asyncio.wait_for(self._channel.close(), DRAIN_LIMIT_S)
-        except TimeoutError:
-            pass
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._channel.close(), DRAIN_LIMIT_S)
         finally:
             await self._peer.close()
             underruns = self._playout.underruns

@@ -232,16 +232,12 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
 
 async def _on_omni_error(request: Request, error: Exception) -> Response:
-    return responses.error_answer(
-        error, responses.OPENAI_PREFIX
-    )  # passed on by the gateway unchanged
+    # Passed on by the gateway unchanged.
+    return responses.error_answer(error, responses.OPENAI_PREFIX)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    headers = (
-        {"Retry-After": str(responses.RETRY_AFTER_S)}
-        if error.status in responses.RETRY_STATUSES
-        else {}
-    )
+    may_retry = error.status in responses.RETRY_STATUSES
+    headers = {"Retry-After": str(responses.RETRY_AFTER_S)} if may_retry else {}
     return Response(error.body, error.status, headers, media_type="application/json")

@@ -103,19 +103,15 @@ class Realtime:
         """Notify the client, and truncate the items to the played audio."""
         responses = dict.fromkeys(each.part.response_id for each in played)
         events: list[Effect] = [_buffer_event("cleared", each) for each in responses]
-        return events + [
-            ToServer(
-                json.dumps(
-                    {
-                        "type": "conversation.item.truncate",
-                        "item_id": each.part.item_id,
-                        "content_index": each.part.content_index,
-                        "audio_end_ms": each.played_ms,
-                    }
-                )
-            )
-            for each in played
-        ]
+        for each in played:
+            truncation = {
+                "type": "conversation.item.truncate",
+                "item_id": each.part.item_id,
+                "content_index": each.part.content_index,
+                "audio_end_ms": each.played_ms,
+            }
+            events.append(ToServer(json.dumps(truncation)))
+        return events
 
 
 class Live:

@@ -31,12 +31,12 @@ from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest, missing
 from gateway_modules.openai.speech import Speech, SpeechRequest, server_event, streamed
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.worker_request import Transcripts, audio_in, worker_request
+from gateway_modules.openai.worker_request import audio_in, worker_request
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, replies, reply
 from gateway_modules.service import AdminOnly, ApiRouter, Gateway, GatewayHere, gateway_of
-from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio, VoiceLibrary
+from gateway_modules.voices import NAME_MAX_CHARS, Audio, RefAudio
 from gateway_modules.web.limits import Lease
 from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import openai_error
@@ -120,13 +120,16 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params = await asyncio.to_thread(_checked, text)
     check_model(gateway, params.model)
-    work = partial(_sent, params, text, voices, transcripts)
+    work = partial(worker_request, params, text, voices, transcripts)
     uses_voices = params.speaks or params.audio_parts > 0  # others do not wait for a decoder
     client = gateway.access.limited_client(request)
-    if uses_voices:
-        sent, audio_s = await unless_disconnected(request, _in_turn(gateway, client, work))
-    else:
-        sent, audio_s = await asyncio.to_thread(work)
+    try:
+        if uses_voices:
+            sent, audio_s = await unless_disconnected(request, _in_turn(gateway, client, work))
+        else:
+            sent, audio_s = await asyncio.to_thread(work)
+    except ValidationError as error:  # valid here, but not with what the server adds
+        raise explain(error) from error
     answer = Answer(params, served_model(gateway), voices, transcripts, audio_s)
     messages = reply(gateway, sent, client, lambda: answer.is_over)
     if not params.stream:
@@ -216,15 +219,6 @@ def _checked(text: str) -> CompletionRequest:
     params = parse_body(CompletionRequest, text)
     params.check()
     return params
-
-
-def _sent(
-    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> tuple[str, float]:
-    try:
-        return worker_request(params, text, voices, transcripts)
-    except ValidationError as error:  # valid here, but not with what the server adds
-        raise explain(error) from error
 
 
 def voice_object(voice: RefAudio) -> Json:

@@ -22,10 +22,10 @@ from websockets.frames import DATA_OPCODES, Frame, Opcode
 from websockets.protocol import OPEN, Event
 
 from core import errors
-from core.schemas import limits
 from core.schemas import worker as wire
 from core.schemas.chat import ChatResponse
 from core.schemas.common import WireModel
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_connection import WorkerConnection
@@ -42,7 +42,7 @@ PINGS_PER_TIMEOUT = 4  # a suspended worker is detected within 25 s
 CLOSE_TIMEOUT_S = 1.0  # for a worker to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; then backpressure
 HTTP_CONNECTIONS = 256  # of a door to its desk; more requests wait
-REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
+REPLY_MAX_BYTES = CHAT_SOCKET_LIMIT_BYTES  # as long as a message on any of our sockets
 REFUSED_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -248,12 +248,11 @@ class WorkerClient:
         query: Mapping[str, str] | None = None,
         *,
         session_secret: str = "",
-        max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
         tries: int = CONNECT_TRIES,
     ) -> AsyncIterator[WorkerSocket]:
         """Open a WebSocket to a worker for the block; WorkerUnreachableError if all attempts fail.
 
-        A full receive buffer applies backpressure; messages are limited to `max_bytes`.
+        A full receive buffer applies backpressure; messages are limited to `REPLY_MAX_BYTES`.
         """
         address = self._url("ws", worker, path)
         if query:
@@ -264,7 +263,7 @@ class WorkerClient:
                     address,
                     create_connection=WorkerSocket,
                     additional_headers={**self._headers, SESSION_SECRET_HEADER: session_secret},
-                    max_size=max_bytes,
+                    max_size=REPLY_MAX_BYTES,
                     max_queue=WAITING_MESSAGES,
                     **socket_options(self.tls, self.heartbeat_s),
                 )

@@ -148,7 +148,8 @@ class TicketSource(ABC):
         reconnected.
 
         Raises:
-            QueueFullError: No worker is free and the queue, or the client's quota, is full.
+            QueueFullError: No worker is free and the queue, or the client's quota, is full; for a
+                position to return to, only the latter.
             NoWorkerError: Intake is paused, or there is no connection to the queue.
             ShuttingDownError: The pool was stopped.
         """
@@ -248,7 +249,10 @@ class WorkerPool(TicketSource):
         if ticket.assigned is not None:
             ticket.assigned.adopt(ticket)
             return
-        ticket.order = ticket.order or self.tickets.draw()
+        if not ticket.order:
+            ticket.order = self.tickets.draw()
+        elif not self.tickets.is_spent(ticket.order):  # else its worker was lost
+            self._check_quota(ticket.client, ticket.order)
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
         ticket.position = len(self._queue)
@@ -306,8 +310,13 @@ class WorkerPool(TicketSource):
             return
         if len(self._queue) >= self.max_queue_size:
             raise errors.QueueFullError(f"Queue full ({self.queue_length} requests)")
+        self._check_quota(client)
+
+    def _check_quota(self, client: str | None, returning: int = 0) -> None:
+        """`returning` is a position that may still be held by a socket not known to be lost."""
         if client and self._max_waiting_per_client:
-            waiting = sum(ticket.client == client for ticket in self._queue.values())
+            others = (ticket for ticket in self._queue.values() if ticket.order != returning)
+            waiting = sum(ticket.client == client for ticket in others)
             if waiting >= self._max_waiting_per_client:
                 raise errors.QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 

@@ -18,12 +18,17 @@ from websockets.exceptions import ConnectionClosed
 
 from core import errors
 from core.errors import CloseCode
-from core.schemas import limits, queue
+from core.schemas import queue
 from core.schemas.common import WireModel
 from core.schemas.queue import SocketKind
 from core.schemas.worker import KeptSession
 from gateway_modules.queue.desk_client import Pool
-from gateway_modules.queue.worker_client import CONNECT_TRIES, WORKER_BUSY, WorkerSocket
+from gateway_modules.queue.worker_client import (
+    CONNECT_TRIES,
+    OPEN_TIMEOUT_S,
+    WORKER_BUSY,
+    WorkerSocket,
+)
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket, WorkerConnection
 from gateway_modules.relay.traffic import Message
 from gateway_modules.web.limits import happens
@@ -195,7 +200,7 @@ class WorkerLink:
         return self.ticket.worker
 
     def connection(self) -> AbstractAsyncContextManager[WorkerSocket]:
-        request, worker, has_turns = self.request, self.worker, self.request.kind.has_turns
+        request, worker = self.request, self.worker
         query = {**self.ticket.query, **request.query}
         if self.last_seq is not None:
             query[queue.LAST_SEQ] = str(self.last_seq)
@@ -204,7 +209,6 @@ class WorkerLink:
             request.kind.path,
             query,
             session_secret=request.session_secret,
-            max_bytes=limits.CHAT_SOCKET_LIMIT_BYTES if has_turns else limits.PREPARE_LIMIT_BYTES,
             tries=1 if self.pool.directory.is_other_free(worker) else request.tries,
         )
 
@@ -252,6 +256,13 @@ class WorkerLink:
         await self.detach()
         self.last_seq = last_seq
         self._resumed.set()
+
+    async def dismiss(self) -> None:
+        """End a session that its worker retains, since the client left during the reconnect."""
+        if self.last_seq is not None and not self.is_detached:
+            with suppress(errors.OmniError, TimeoutError):
+                async with asyncio.timeout(OPEN_TIMEOUT_S), self.connection():
+                    pass  # the worker ends the session when this socket is closed
 
     async def has_resumed(self) -> bool:
         """Wait for a detached client; False once the worker no longer retains the session."""

@@ -258,9 +258,6 @@ class DoorSession:
     def phase(self) -> QueueingPhase:
         return QueueingPhase.RELAYING if self.request.assigned else QueueingPhase.WAITING
 
-    def is_of(self, kind: SocketKind) -> bool:
-        return self.request.kind is kind
-
     def is_owned_by(self, shown_secret: str | None, _address: str) -> bool:
         """Whether a caller has the secret; a desk knows no addresses."""
         return shown_secret is not None and self.request.owner == hash_of(shown_secret)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -73,9 +73,6 @@ class Relay:
         has_worker = self.phase in (QueueingPhase.CONNECTING, QueueingPhase.RELAYING)
         link = self._link if has_worker else None
         return None if link is None else link.worker.worker_id
-
-    def is_of(self, kind: SocketKind) -> bool:
-        return self.request.kind is kind
 
     def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
         """Whether a caller has the secret or, without any, the same address."""
@@ -239,7 +236,12 @@ class Relay:
     async def _connect_and_relay(self, link: WorkerLink) -> str | Ending:
         """Connect and relay; again whenever a client resumes that was away."""
         while True:
-            async with link.connection() as socket:
+            async with AsyncExitStack() as stack:
+                try:
+                    socket = await stack.enter_async_context(link.connection())
+                except asyncio.CancelledError:
+                    await link.dismiss()
+                    raise
                 is_first, link.socket = link.socket is None, socket
                 if is_first:
                     await self._begin_relaying(link)

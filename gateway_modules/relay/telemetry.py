@@ -27,7 +27,7 @@ from core.schemas.worker import WorkerStatus
 from core.telemetry import CallTrace, Tracing
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.web.limits import TokenBucket
-from gateway_modules.web.messages import Text
+from gateway_modules.web.messages import Text, parts_of
 from settings.sections import LimitSettings
 
 # Near the end of a `result`, after its audio, which is not parsed.
@@ -154,7 +154,7 @@ class DiagnosticsLimit:
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
 
     def admits(self, message: str) -> bool:
-        size_bytes = len(message.encode())
+        size_bytes = sum(len(part.encode()) for part in parts_of(message))
         is_small = size_bytes <= min(self.limits.diagnostic_bytes, self._left_bytes)
         if not is_small or self._rate is None or not self._rate.take():
             return False

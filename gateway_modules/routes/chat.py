@@ -262,7 +262,7 @@ async def stop_streaming(
     kind = SocketKind.STREAMING
     if body.all:
         only_admins(request)
-        chosen = [one for one in gateway.sessions.all() if one.is_of(kind)]
+        chosen = [one for one in gateway.sessions.all() if one.request.kind is kind]
     else:
         chosen = [_own(gateway, request, kind, body.session_id or "")]
     stopped = []
@@ -310,7 +310,7 @@ def _own(
     """
     shown = request.headers.get(SESSION_SECRET_HEADER)
     address = gateway.access.client_address(request)
-    of_kind = (one for one in gateway.sessions.all() if one.is_of(kind))
+    of_kind = (one for one in gateway.sessions.all() if one.request.kind is kind)
     found = next((one for one in of_kind if one.request.session_id == session_id), None)
     if found is not None:
         if found.is_owned_by(shown, address):

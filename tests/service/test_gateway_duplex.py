@@ -175,9 +175,12 @@ async def test_client_diagnostics_are_passed_on_within_limits(stage: Stage) -> N
     async with stage.client(DUPLEX) as client:
         await prepare(client)
         await client.say("client_diagnostic", metrics={"fps": 30, "note": "one\ntwo"})
-        await client.say("client_diagnostic", metrics={"too": "x" * 17_000})
+        for size in (17_000, 70_000, 1_200_000):
+            await client.say("client_diagnostic", metrics={"fps": "x" * size})
         await client.say("client_diagnostic", metrics={"fps": 29})
         await client.say("client_diagnostic", metrics={"fps": "too fast"})
+        escaped = '{"type": "client_diagnosti\\u0063", "metrics": {"fps": "too fast"}}'
+        await client.connection.send(escaped)
         await client.say("audio_chunk", audio="AAAA")
         await client.expect("result")
     kept = [told for told in stage.worker.told if told.get("type") == "client_diagnostic"]

@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
+from core.schemas.limits import EVENT_LIMIT_BYTES
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, until
 
 KEYS = {"api_keys": ["sk-of-this-test"]}
@@ -30,6 +31,16 @@ async def test_a_session_is_relayed_byte_for_byte(stage: Stage, path: str) -> No
     (query,) = stage.worker.queries
     assert query["model"] == "minicpm-o-4.5" and "beta" not in query
     assert query["session_id"].startswith("realtime")
+
+
+@on_stage()
+async def test_an_item_as_long_as_an_event_may_be_comes_back(stage: Stage) -> None:
+    item = {"type": "conversation.item.added", "item": {"text": "a" * EVENT_LIMIT_BYTES}}
+    stage.worker.script.speaks_to["conversation.item.create"] = [item]
+    async with stage.client("/v1/realtime") as client:
+        assert (await client.hear())["type"] == "session.created"
+        await client.say("conversation.item.create", item={})
+        assert await client.hear() == item
 
 
 @on_stage(security=KEYS)

@@ -267,3 +267,26 @@ async def test_a_stop_reaches_the_worker_of_a_client_that_is_away(tmp_path: Path
         answer = await stage.relay.request_stop()
         assert (answer.success, answer.message) == (True, "It was stopped.")
         assert "/duplex/stop" in stage.posted
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+@in_virtual_time
+async def test_a_client_that_closes_during_the_reconnect_ends_its_session(
+    is_reachable: bool, tmp_path: Path
+) -> None:
+    async def keeps(*_: object) -> bool:
+        return True
+
+    async with staged(SocketKind.DUPLEX, tmp_path, "relaying", grace_s=60.0) as stage:
+        vars(stage.pool.client)["keeps"] = keeps
+        stage.may_connect.clear()
+        resuming = await stage.resume()
+        await asyncio.sleep(1.0)
+        stage.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.sleep(1.0)
+        if is_reachable:
+            stage.may_connect.set()
+        assert await stage.end() == []
+        # The worker ends a session whose socket is closed with 1000.
+        assert len(stage.sockets) == 1 + is_reachable
+        await resuming

@@ -27,7 +27,12 @@ from core.errors import (
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
 from gateway_modules.queue import worker_client
-from gateway_modules.queue.worker_client import WorkerClient, WorkerSocket, socket_options
+from gateway_modules.queue.worker_client import (
+    REPLY_MAX_BYTES,
+    WorkerClient,
+    WorkerSocket,
+    socket_options,
+)
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
 from tests.fakes.full_buffer import with_a_full_buffer
@@ -285,9 +290,7 @@ def opening(failures: int) -> tuple[WorkerClient, Opener]:
 async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     client, opener = opening(0)
     query = {"session_id": "adx_1", "variant": "audio duplex"}
-    async with client.connected(
-        WORKER, "/ws/duplex", query, session_secret="t", max_bytes=99
-    ) as socket:
+    async with client.connected(WORKER, "/ws/duplex", query, session_secret="t") as socket:
         assert socket is opener.socket  # type: ignore[comparison-overlap]
         assert not opener.socket.is_closed
     assert opener.socket.is_closed
@@ -295,7 +298,7 @@ async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     assert address == "ws://localhost:22400/ws/duplex?session_id=adx_1&variant=audio+duplex"
     assert options["compression"] is None
     assert options["proxy"] is None
-    assert options["max_size"] == 99
+    assert options["max_size"] == REPLY_MAX_BYTES
     assert (options["ping_interval"], options["ping_timeout"]) == (5.0, 20.0)
     assert options["additional_headers"] == {WORKER_SECRET_HEADER: "s", SESSION_SECRET_HEADER: "t"}
     assert (options["open_timeout"], options["max_queue"]) == (5.0, 16)

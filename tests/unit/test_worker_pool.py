@@ -172,6 +172,20 @@ async def test_waiting_requests_are_limited_per_client() -> None:
     assert ask(pool, "chat")[0].position == 4
 
 
+@in_virtual_time
+async def test_positions_to_return_to_count_for_the_limit_per_client() -> None:
+    pool = make_pool(are_busy=True, max_waiting_per_client=2)
+    orders = [pool.tickets.draw() for _ in range(3)]
+    for order in orders[:2]:
+        ask(pool, "chat", client="greedy", order=order)
+    with pytest.raises(QueueFullError):
+        ask(pool, "chat", client="greedy", order=orders[2])
+    ask(pool, "chat", client="greedy", order=orders[1])  # of a socket not known to be lost
+    pool.tickets.spend(orders[2])  # its worker was lost: it had waited already
+    ask(pool, "chat", client="greedy", order=orders[2])
+    assert pool.queue_length == 4
+
+
 # Cancelling.
 
 

@@ -193,6 +193,15 @@ def test_the_first_voice_given_is_used() -> None:
     assert both.voice_base64 == "A"
 
 
+def test_a_secret_fits_into_a_header() -> None:
+    """A line feed would fail every connection to a worker, which would be out of service then."""
+    shown = parse(STREAMING, type="prefill", messages=HISTORY, session_secret="0" * 48)
+    assert shown.session_secret == "0" * 48
+    for secret in ("0" * 48 + "\n", "\n" + "0" * 32, "0" * 40):
+        with pytest.raises(BadPayloadError, match="session_secret"):
+            parse(STREAMING, type="prefill", messages=HISTORY, session_secret=secret)
+
+
 def test_the_worker_hop_adds_the_cache_fields() -> None:
     worker: TypeAdapter[Any] = TypeAdapter(streaming.WorkerClientMessage)
     prefill = parse(worker, type="prefill", messages=HISTORY, clear_kv_cache=True, expect_hash="h")

@@ -66,13 +66,6 @@ def read_seq(text: str) -> int:
     return int(text)
 
 
-def duplex_request_type(session_id: str) -> RequestType:
-    """Return the type given by the session id's prefix; omni by default."""
-    if session_id.startswith(("audio_duplex_", "adx_")):
-        return RequestType.AUDIO_DUPLEX
-    return RequestType.OMNI_DUPLEX
-
-
 class SocketKind(StrEnum):
     """The protocol of a socket's path, at the gateway and at a worker."""
 
@@ -98,10 +91,12 @@ class SocketKind(StrEnum):
         return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str, variant: str | None = None) -> RequestType:
-        """Return the request type; for duplex by the gateway's variant, else by the session id."""
+        """Return the request type; for duplex by the gateway's variant, else by the id's prefix."""
         if self is SocketKind.DUPLEX:
-            types = {"audio": RequestType.AUDIO_DUPLEX, "omni": RequestType.OMNI_DUPLEX}
-            return types.get(variant or "") or duplex_request_type(session_id)
+            is_audio = session_id.startswith(("audio_duplex_", "adx_"))
+            if variant in ("audio", "omni"):
+                is_audio = variant == "audio"
+            return RequestType.AUDIO_DUPLEX if is_audio else RequestType.OMNI_DUPLEX
         # Those of the same load on the engine, hence of the same estimate.
         like = {SocketKind.REALTIME: "half_duplex_audio", SocketKind.LIVE: "audio_duplex"}
         return RequestType(like.get(self, self.value))

@@ -32,10 +32,10 @@ from core.schemas.queue import (
     ErrorMessage,
     Queued,
     RequestType,
+    SocketKind,
     Stop,
     WarningMessage,
     check_session_id,
-    duplex_request_type,
 )
 from core.schemas.realtime import parse_event
 
@@ -381,4 +381,4 @@ def test_session_ids() -> None:
     ],
 )
 def test_the_prefix_tells_the_duplex_variant(session_id: str, kind: RequestType) -> None:
-    assert duplex_request_type(session_id) is kind
+    assert SocketKind.DUPLEX.request_type(session_id) is kind

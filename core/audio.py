@@ -57,6 +57,7 @@ NO_SAMPLES: Final = np.zeros(0, np.float32)
 SILENCE_PEAK: Final = 1e-3  # -60 dBFS: inaudible below
 SAME_VOICE_TOLERANCE: Final = 1e-3  # ours: voice samples that differ by less are the same
 HEAD_BYTES: Final = 16
+UNKNOWN_FRAMES: Final = 2**63 - 1  # source: libsndfile, sndfile.h, `SF_COUNT_MAX`
 # Magic numbers of audio files: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
 AUDIO_MAGICS: Final = (
     b"RIFF",
@@ -286,27 +287,40 @@ def _decoder(file: BinaryIO) -> Iterator[tuple[Iterator[FloatArray], int, float 
     file.seek(0)
     if not head:
         raise AudioEmptyError("The audio file is empty.")
+    if (sound := _sound_file(file)) is not None:
+        with sound:
+            yield _sound_blocks(sound), sound.samplerate, sound.frames / max(sound.samplerate, 1)
+        return
+    file.seek(0)
+    damaged = AudioError("The audio file is damaged.")
+    unknown = NotAudioError("The file is not a sound or video file that can be read.")
+    is_known = head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp"
+    with opened_container(file, damaged if is_known else unknown, damaged) as container:
+        if not container.streams.audio:
+            raise NotAudioError("The file holds no sound.")
+        stream = container.streams.audio[0]
+        if stream.codec_context is None:
+            raise NotAudioError("The file's sound is in a form that cannot be read.")
+        blocks = _container_blocks(container, stream)
+        yield blocks, stream.rate or 0, container_duration_s(container)
+
+
+def _sound_file(file: BinaryIO) -> soundfile.SoundFile | None:
+    """Open a file with libsndfile, None if it does not know the format or the length.
+
+    It cannot read on in a FLAC file without a length, as a stream is.
+    """
     try:
         if isinstance(file, BytesIO):
             sound = soundfile.SoundFile(file)
         else:  # by descriptor, so that no file name suffix chooses the format
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
-        file.seek(0)
-        damaged = AudioError("The audio file is damaged.")
-        unknown = NotAudioError("The file is not a sound or video file that can be read.")
-        is_known = head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp"
-        with opened_container(file, damaged if is_known else unknown, damaged) as container:
-            if not container.streams.audio:
-                raise NotAudioError("The file holds no sound.") from None
-            stream = container.streams.audio[0]
-            if stream.codec_context is None:
-                raise NotAudioError("The file's sound is in a form that cannot be read.") from None
-            blocks = _container_blocks(container, stream)
-            yield blocks, stream.rate or 0, container_duration_s(container)
-        return
-    with sound:
-        yield _sound_blocks(sound), sound.samplerate, sound.frames / max(sound.samplerate, 1)
+        return None
+    if sound.frames == UNKNOWN_FRAMES:
+        sound.close()
+        return None
+    return sound
 
 
 def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from core.schemas.common import MS_PER_S
 from core.schemas.half_duplex import VadConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 
@@ -16,7 +17,6 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 HYSTERESIS: Final = 0.15
 LOWEST_EXIT: Final = 0.01  # so that a very low threshold can still be left
 DEFAULT_WINDOW_SAMPLES: Final = 1_024
-MS_PER_S: Final = 1_000
 
 
 class EndpointOptions(VadConfig):

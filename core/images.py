@@ -44,8 +44,6 @@ RATIO_MAX: Final = (TILE_SIDE_PX // PATCH_SIDE_PX) ** 2  # of the sides: a tile 
 # A decoded picture is shrunk to so many pixels: twice each side of the largest tiling, so that the
 # model's own resizing determines its input.
 KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
-
-
 SHORT_PIXELS: Final = 1920 * 1080  # decoded and sliced in some milliseconds
 
 

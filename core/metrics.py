@@ -24,9 +24,9 @@ from prometheus_client import (
 )
 
 from core.errors import ErrorCode
+from core.schemas.common import MS_PER_S
 from core.schemas.worker import WorkerStatus
 
-MS_PER_S: Final = 1_000
 MODE: Final = ("mode",)  # the label of most metrics
 
 # Fine around one second, the length of a unit, above which a unit is late.

@@ -34,8 +34,8 @@ def assemble(
     encoder and the transcriber of `earlier`, by default `out`, are reused. Raises `AssetsError` if
     a package cannot be downloaded, a file is damaged, or `out` is something else.
     """
-    sums = out / SUMS_FILE
-    is_current = sums.is_file() and sums.read_bytes() == (source / SUMS_FILE).read_bytes()
+    listed = out / SUMS_FILE
+    is_current = listed.is_file() and listed.read_bytes() == (source / SUMS_FILE).read_bytes()
     if is_current and (out / WHISPER_FOLDER).is_dir():
         return
     if out.exists() and not (out / SHARD_FILE).is_file():

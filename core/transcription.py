@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from core.audio import FloatArray
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.worker import TranscriptPassage
 
 MODEL_FILE: Final = "model.bin"  # of a checkpoint in CTranslate2's format
 TranscriberKind = Literal["whisper", "model"]
@@ -20,21 +21,12 @@ class TranscriptionOptions:
 
 
 @dataclass(frozen=True)
-class Passage:
-    """A part of a transcript with its time in the audio."""
-
-    start_s: float
-    end_s: float
-    text: str
-
-
-@dataclass(frozen=True)
 class Transcript:
     """A transcript, its passages oldest first; text and language are empty where unknown."""
 
     text: str
     language: str
-    passages: tuple[Passage, ...]
+    passages: tuple[TranscriptPassage, ...]
 
 
 DEFAULT_OPTIONS = TranscriptionOptions()

@@ -18,7 +18,6 @@ from faster_whisper import WhisperModel
 from core.media_process import pack, unpack
 from core.process_memory import trim_heap
 
-ENGLISH: Final = "en"
 ROUNDED_DIGITS: Final = 3
 FRAMES_PER_S: Final = 100  # of the spectrogram
 # Ours: Whisper's window is 30 s. Encoding only the audio of a short turn takes a sixth of the time;
@@ -84,10 +83,11 @@ def repeats(text: str) -> bool:
 def _attempt(
     model: WhisperModel, samples: np.ndarray, options: Mapping[str, Any], most_tokens: int | None
 ) -> dict[str, Any]:
-    language = options["language"] if model.model.is_multilingual else ENGLISH
+    language = (options["language"] or "").lower().partition("-")[0]  # of en-US, en
     found, about = model.transcribe(
         samples,
-        language=language,
+        # The library raises an error for a language that it does not know.
+        language=language if language in model.supported_languages else None,
         beam_size=1,
         temperature=options["temperature"],
         initial_prompt=options["prompt"] or None,

@@ -38,9 +38,13 @@ class AsyncClient:
         ws: and wss: mean http: and https:. `cafile` is a certificate to trust, PEM; the server's
         own is data/certs/cert.pem. `headers` are sent with each handshake.
         """
-        parts = urlsplit(url)
-        scheme = SOCKET_SCHEMES.get(parts.scheme)
-        if scheme is None or not parts.netloc:
+        try:
+            parts = urlsplit(url)
+            scheme = SOCKET_SCHEMES[parts.scheme]
+            is_address = bool(parts.hostname) and parts.port != 0  # a ValueError for no number
+        except (ValueError, KeyError):
+            is_address = False
+        if not is_address:
             raise LiveError(f"url: {url!r} is not an address like {DEFAULT_URL}")
         self._base = urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
         self._tls = ssl.create_default_context(cafile=cafile) if scheme == "wss" else None

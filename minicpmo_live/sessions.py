@@ -34,7 +34,6 @@ from minicpmo_live.link import Address, ConnectionLost, Link
 from minicpmo_live.sound import INPUT_RATE_HZ, Sound, float_samples, to_base64
 
 STOP_LIMIT_S: Final = 8.0  # the server waits up to 5 s for a running unit
-CHUNK_MS: Final = 500  # of half duplex
 # How far a recording is sent ahead of real time; the server ends a session that is 40 s ahead.
 AHEAD_S: Final = 20.0
 MS_PER_S: Final = 1_000
@@ -50,12 +49,12 @@ Json = Mapping[str, Any]
 class LiveSession(Generic[Event]):
     """A call whose audio is sent as it is recorded; an iterator over its events."""
 
-    def __init__(
-        self, address: Address, kinds: Mapping[str, type[Event]], prepare: Json, chunk_ms: int
-    ) -> None:
-        self._link: Link[Event] = Link(address, kinds, self._note, is_resumable=True)
+    _kinds: Mapping[str, type[Event]]  # its events by type
+    _chunk_ms: int  # of one message of audio
+
+    def __init__(self, address: Address, prepare: Json) -> None:
+        self._link: Link[Event] = Link(address, self._kinds, self._note, is_resumable=True)
         self._prepare = prepare
-        self._chunk_ms = chunk_ms
         self._unsent: array[float] = array("f")
         self._prepared = asyncio.Event()
 
@@ -120,8 +119,8 @@ class LiveSession(Generic[Event]):
 class AsyncDuplex(LiveSession[DuplexEvent]):
     """Full duplex: a `result` for each second of audio, with or without pictures."""
 
-    def __init__(self, address: Address, prepare: Json) -> None:
-        super().__init__(address, events.DUPLEX, prepare, chunk_ms=MS_PER_S)
+    _kinds = events.DUPLEX
+    _chunk_ms = MS_PER_S
 
     async def send_picture(self, picture: bytes) -> bool:
         """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
@@ -171,8 +170,8 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
 class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
     """Half duplex: the server detects the end of the user's turn, and replies."""
 
-    def __init__(self, address: Address, prepare: Json) -> None:
-        super().__init__(address, events.HALF_DUPLEX, prepare, chunk_ms=CHUNK_MS)
+    _kinds = events.HALF_DUPLEX
+    _chunk_ms = 500
 
     async def play(
         self, sound: Sound, rest_s: float = 2.0

@@ -15,13 +15,12 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from core.schemas import limits, realtime
 from core.schemas.common import OpenModel, Text, WireModel
 from core.schemas.openai_errors import event_types, parse_client_event
-from core.schemas.realtime_session import AudioFormat, VoiceChoice
+from core.schemas.realtime_session import TELEPHONE_RATE_HZ, AudioFormat, VoiceChoice
 
 MODEL_MAX_CHARS: Final = 256
 INITIAL_ITEMS_MAX: Final = 128  # source: the original protocol
 FIXTURE_MAX_S: Final = 30.0  # source: the original protocol
 PCM_RATE_HZ: Final = 24_000
-G711_RATE_HZ: Final = 8_000
 
 # Any: JSON of settings that are only echoed.
 Json = dict[str, Any]
@@ -36,7 +35,7 @@ class PcmFormat(AudioFormat):
 
 class G711Format(AudioFormat):
     type: Literal["audio/pcmu", "audio/pcma"]
-    rate: Literal[8_000] = G711_RATE_HZ
+    rate: Literal[8_000] = TELEPHONE_RATE_HZ
 
 
 class Audio(WireModel):

@@ -51,9 +51,9 @@ def base64_chars(size_bytes: int) -> int:
     return 4 * ((size_bytes + 2) // 3)
 
 
-def audio_chars(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
-    return base64_chars(audio_bytes(duration_s, sample_rate_hz))
+def audio_chars(duration_s: float) -> int:
+    return base64_chars(audio_bytes(duration_s))
 
 
-def audio_bytes(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
-    return round(duration_s * sample_rate_hz) * SAMPLE_BYTES
+def audio_bytes(duration_s: float) -> int:
+    return round(duration_s * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES

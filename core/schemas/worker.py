@@ -112,7 +112,7 @@ class CacheStatus(WireModel):
 
 
 class TranscriptPassage(WireModel):
-    """A line of the response of `POST /transcribe`."""
+    """A part of a transcript with its time in the audio: a line of `POST /transcribe`."""
 
     start_s: float = Field(ge=0, description="Start, s.")
     end_s: float = Field(ge=0, description="End, s.")

@@ -28,7 +28,7 @@ from core.schemas.common import ContentItem, Message, TextContent
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
-from core.schemas.worker import ModelFacts, ModelKind
+from core.schemas.worker import ModelFacts, ModelKind, TranscriptPassage
 from core.serving.lines import LinesMode, answer_at_once
 
 TONE_HZ: Final = 440.0
@@ -46,7 +46,7 @@ class FakeTranscriber:
     ) -> transcription.Transcript:
         length_s = transcription.duration_s(samples)
         text = f"I speak for {length_s:.1f} s."
-        passage = transcription.Passage(0.0, length_s, text)
+        passage = TranscriptPassage(start_s=0.0, end_s=length_s, text=text)
         return transcription.Transcript(text, options.language or "en", (passage,))
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -27,7 +26,6 @@ from core.schemas.worker import (
     CacheStatus,
     KeptSession,
     StopRequest,
-    TranscriptPassage,
     TranscriptProblem,
     WorkerHealth,
 )
@@ -177,9 +175,7 @@ async def transcription(
         try:
             async with aclosing(found):
                 while newest is not None:
-                    language, passage = newest
-                    line = TranscriptPassage(**asdict(passage), language=language)
-                    yield line.to_json() + "\n"
+                    yield newest.to_json() + "\n"
                     newest = await anext(found, None)
         except OmniError as error:
             yield TranscriptProblem(problem=error.message).to_json() + "\n"

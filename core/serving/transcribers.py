@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
@@ -31,12 +31,11 @@ from core.modes import Backend, ChatMode
 from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
-from core.schemas.worker import ModelKind
+from core.schemas.worker import ModelKind, TranscriptPassage
 from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.transcription import (
     DEFAULT_OPTIONS,
     MODEL_FILE,
-    Passage,
     Transcriber,
     TranscriberKind,
     Transcript,
@@ -161,7 +160,7 @@ class WhisperTranscriber:
                 answer, _ = unpack(process.stdout)
             finally:
                 watch.cancel()
-            passages = tuple(Passage(**passage) for passage in answer["passages"])
+            passages = tuple(TranscriptPassage(**passage) for passage in answer["passages"])
             return Transcript(answer["text"], answer["language"], passages)
         except (OSError, ValueError, TypeError, KeyError) as error:
             self._end_process()
@@ -202,7 +201,7 @@ class ModelTranscriber:
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
         """See `Transcriber`; the model neither takes nor detects a language."""
-        passages: list[Passage] = []
+        passages: list[TranscriptPassage] = []
         end_s = 0.0
         with self._waiting.place(samples):
             for part in np.array_split(samples, math.ceil(duration_s(samples) / PART_S) or 1):
@@ -212,7 +211,7 @@ class ModelTranscriber:
                     sound = await asyncio.to_thread(encode_wire_audio, part)
                     reply = await self._open_view().respond(_question(sound, length_s, options))
                 if text := reply.text.strip():
-                    passages.append(Passage(begin_s, end_s, text))
+                    passages.append(TranscriptPassage(start_s=begin_s, end_s=end_s, text=text))
         text = " ".join(passage.text for passage in passages)
         return Transcript(text, options.language or "", tuple(passages))
 
@@ -225,11 +224,11 @@ async def passages_of(
     detector: SileroVad,
     samples: FloatArray,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
-) -> AsyncGenerator[tuple[str, Passage]]:
+) -> AsyncGenerator[TranscriptPassage]:
     """Transcribe a long recording, [T] float32 at 16 kHz, one segment of speech at a time.
 
     Other requests are served between segments, so that a long recording delays no caption. Yields
-    the language and each passage with its times in the recording.
+    each passage with its language and its times in the recording.
     """
     stream = StreamingVAD(FILE_OPTIONS, detector)
     events = await asyncio.to_thread(lambda: [*stream.process(samples), *stream.flush()])
@@ -237,8 +236,12 @@ async def passages_of(
         found = await transcriber.transcribe(segment.samples, options)
         begin_s = segment.start_samples / INPUT_SAMPLE_RATE_HZ
         for passage in found.passages:
-            start_s, end_s = begin_s + passage.start_s, begin_s + passage.end_s
-            yield found.language, replace(passage, start_s=start_s, end_s=end_s)
+            yield TranscriptPassage(
+                start_s=begin_s + passage.start_s,
+                end_s=begin_s + passage.end_s,
+                text=passage.text,
+                language=found.language,
+            )
 
 
 async def transcribe_or_error(

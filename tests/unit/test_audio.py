@@ -232,6 +232,15 @@ def test_a_header_that_hides_the_length_does_not_help() -> None:
         read_audio(content, max_duration_s=5)
 
 
+def test_a_streamed_flac_file_whose_header_has_no_length_is_read() -> None:
+    content = bytearray(file_of(tone(RATE_HZ, 2.0), RATE_HZ, format="FLAC"))
+    content[21] &= 0xF0  # the count of samples. Source: RFC 9639, section 8.2
+    content[22:26] = bytes(4)
+    np.testing.assert_allclose(read_audio(bytes(content)), tone(RATE_HZ, 2.0), atol=1e-4)
+    with pytest.raises(AudioTooLongError, match="longer than 1 s"):
+        read_audio(bytes(content), max_duration_s=1)
+
+
 def test_padding_of_a_lossy_codec_is_cut_off_not_refused() -> None:
     sound = tone(RATE_HZ, 30.05)
     heard = read_audio(file_of(sound, RATE_HZ, format="WAV"), max_duration_s=30)

@@ -137,6 +137,15 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
         read_wav(tmp_path / "a.wav")
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8006", "http://:8006", "http://[::1", "http://host:80O6", "http://host:99999"],
+)
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(LiveError, match="is not an address like"):
+        Client(url)
+
+
 def test_a_session_that_is_not_open_says_so_instead_of_waiting() -> None:
     call, chat = Client().duplex(), Client().chat()
     with pytest.raises(LiveError, match="inside a `with` statement"):

@@ -24,6 +24,7 @@ from core.schemas.export.sockets import (
     Side,
     Socket,
     close_codes_of,
+    closes_on,
     message_type,
     public_names,
     text_of,
@@ -252,6 +253,12 @@ def test_every_code_is_documented() -> None:
         assert use.errors or use.warnings
         assert text_of(use)
         assert not use.errors or close_codes_of(use.code)
+
+
+@pytest.mark.parametrize("socket", SOCKETS, ids=lambda socket: socket.name)
+def test_each_socket_documents_how_too_many_connections_are_refused(socket: Socket) -> None:
+    assert socket.name in next(use for use in USES if use.code is ErrorCode.RATE_LIMITED).errors
+    assert ErrorCode.RATE_LIMITED in closes_on(socket.name)[CloseCode.TRY_LATER]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

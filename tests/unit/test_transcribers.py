@@ -19,7 +19,7 @@ from core.errors import (
     TranscriberBusyError,
     TranscriptionFailedError,
 )
-from core.schemas.worker import ModelFacts, ModelKind
+from core.schemas.worker import ModelFacts, ModelKind, TranscriptPassage
 from core.serving import transcribers
 from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes, FakeTranscriber
 from core.serving.transcribers import (
@@ -32,7 +32,6 @@ from core.serving.transcribers import (
 from core.transcription import (
     DEFAULT_OPTIONS,
     MODEL_FILE,
-    Passage,
     Transcript,
     TranscriptionOptions,
 )
@@ -81,7 +80,7 @@ async def test_one_process_answers_every_request_and_is_replaced_when_it_fails(
     first, second = await whisper.transcribe(SECOND), await whisper.transcribe(SECOND)
     assert first.text == second.text and first.text.startswith("64000 bytes")
     assert first.language == "en"
-    assert first.passages == (Passage(0.0, 1.0, first.text),)
+    assert first.passages == (TranscriptPassage(start_s=0.0, end_s=1.0, text=first.text),)
     for prompt in ("crash", "nonsense"):
         with pytest.raises(TranscriptionFailedError):
             await whisper.transcribe(SECOND, options(prompt))
@@ -167,7 +166,7 @@ async def test_the_model_is_asked_with_its_transcription_prompt() -> None:
     said = views[0]._lines[0]
     assert "transcribe the content" in said and "Names: Ada." in said and "audio" in said
     assert transcript.text.startswith("This is a fixed answer")
-    assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)
+    assert transcript.passages == (TranscriptPassage(start_s=0.0, end_s=1.0, text=transcript.text),)
 
 
 @pytest.mark.parametrize("length_s", [520, 610])  # a longer text, and longer audio, than allowed

@@ -21,11 +21,13 @@ class Scripted(ShortWhisper):
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
         self.attempts: list[tuple[bool, int | None]] = []
+        self.languages: list[str | None] = []
         self.model = SimpleNamespace(is_multilingual=False)
         self.feature_extractor = SimpleNamespace(sampling_rate=RATE_HZ)
 
     def transcribe(self, *args: Any, **options: Any) -> Any:
         self.attempts.append((self.is_short, options["max_new_tokens"]))
+        self.languages.append(options["language"])
         passage = SimpleNamespace(start=0.0, end=1.0, text=self.texts.pop(0))
         return iter([passage]), SimpleNamespace(language="en")
 
@@ -61,6 +63,21 @@ def test_a_loop_is_transcribed_again_with_the_whole_window(
     assert found["text"] == texts[-1]
     assert [is_short for is_short, _ in model.attempts] == windows
     assert all((most is None) is not is_short for is_short, most in model.attempts)
+
+
+@pytest.mark.parametrize("is_multilingual", [True, False])
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [(None, None), ("de", "de"), ("de-DE", "de"), ("EN", "en"), ("German", None), ("xx", None)],
+)
+def test_a_language_that_whisper_does_not_know_is_detected(
+    wanted: str | None, given: str | None, is_multilingual: bool
+) -> None:
+    model = Scripted("Hallo.")
+    model.model.is_multilingual = is_multilingual
+    transcribed(model, np.zeros(RATE_HZ, np.float32), {**OPTIONS, "language": wanted})
+    expected = given if is_multilingual or given == "en" else None
+    assert model.languages == [expected]
 
 
 @pytest.mark.parametrize(("is_short", "frames"), [(True, 600), (False, 3_000)])

@@ -32,10 +32,10 @@ from core.schemas.queue import (
     ErrorMessage,
     Queued,
     RequestType,
+    SocketKind,
     Stop,
     WarningMessage,
     check_session_id,
-    duplex_request_type,
 )
 from core.schemas.realtime import parse_event
 
@@ -191,6 +191,15 @@ def test_the_first_voice_given_is_used() -> None:
         {"messages": HISTORY, "tts_ref_audio_base64": "A", "ref_audio_base64": "B"}
     )
     assert both.voice_base64 == "A"
+
+
+def test_a_secret_fits_into_a_header() -> None:
+    """A line feed would fail every connection to a worker, which would be out of service then."""
+    shown = parse(STREAMING, type="prefill", messages=HISTORY, session_secret="0" * 48)
+    assert shown.session_secret == "0" * 48
+    for secret in ("0" * 48 + "\n", "\n" + "0" * 32, "0" * 40):
+        with pytest.raises(BadPayloadError, match="session_secret"):
+            parse(STREAMING, type="prefill", messages=HISTORY, session_secret=secret)
 
 
 def test_the_worker_hop_adds_the_cache_fields() -> None:
@@ -372,4 +381,4 @@ def test_session_ids() -> None:
     ],
 )
 def test_the_prefix_tells_the_duplex_variant(session_id: str, kind: RequestType) -> None:
-    assert duplex_request_type(session_id) is kind
+    assert SocketKind.DUPLEX.request_type(session_id) is kind

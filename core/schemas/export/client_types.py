@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -123,8 +122,8 @@ def _constants() -> list[tuple[str, str, Mapping[str, Any]]]:
     sizes = {name: value for name, value in vars(limits).items() if name.isupper()}
     return [
         ("LIMITS", "Sizes and counts the server accepts.", sizes),
-        ("ERROR_CODES", "The `code` of an `error` or a `warning`.", _values(ErrorCode)),
-        ("CLOSE_CODES", "Close codes of the server.", _values(CloseCode)),
+        ("ERROR_CODES", "The `code` of an `error` or a `warning`.", ErrorCode.__members__),
+        ("CLOSE_CODES", "Close codes of the server.", CloseCode.__members__),
         ("DUPLEX_CONFIG_DEFAULTS", "Defaults of DuplexConfig.", _defaults(duplex)),
         ("GENERATE_DEFAULTS", "Defaults of Generate.", _defaults(generate)),
         (
@@ -133,10 +132,6 @@ def _constants() -> list[tuple[str, str, Mapping[str, Any]]]:
             {name: found for name, found in bounds.items() if found},
         ),
     ]
-
-
-def _values(members: type[Enum]) -> Mapping[str, Any]:
-    return {member.name: member.value for member in members}
 
 
 def _defaults(schema: Schema) -> Schema:

@@ -163,7 +163,7 @@ USES: Final = (
     CodeUse(ErrorCode.VOICE_CUT, warnings=ALL),
     CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
     CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
-    CodeUse(ErrorCode.RATE_LIMITED, LIVE),
+    CodeUse(ErrorCode.RATE_LIMITED, ALL),
     CodeUse(ErrorCode.NOT_FOUND, LIVE),
     CodeUse(ErrorCode.INTERNAL, ALL, ("half_duplex",)),
 )
@@ -177,7 +177,8 @@ CODE_TEXTS: Final[Mapping[ErrorCode, str]] = {
         "The voice sample is longer than the model supports; only its beginning is used."
     ),
     ErrorCode.RATE_LIMITED: (
-        "Audio arrived faster than 1.5 times real time and was more than 40 s ahead."
+        "There are too many connections, or messages being received take too much memory; in a "
+        "call also: audio arrived faster than 1.5 times real time and was more than 40 s ahead."
     ),
     ErrorCode.NOT_FOUND: "There is no voice with this id.",
 }

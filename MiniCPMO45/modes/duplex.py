@@ -143,11 +143,15 @@ class DuplexCapability:
         self.tokens = self.tokenizer.special
         self._speech_eos = self.config.tts_config.speech_eos_id  # once, not in every unit
 
+    def encode(self, text: str | Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens of a text, or tokens as they are; any thread may call this."""
+        return tuple(self.tokenizer.encode(text) if isinstance(text, str) else text)
+
     def feed_prompt(
         self,
         session: Session,
-        prefix: str,
-        suffix: str,
+        prefix: str | Sequence[int],
+        suffix: str | Sequence[int],
         *,
         settings: DuplexSettings | None = None,
         voice_sample: np.ndarray | None = None,
@@ -155,13 +159,14 @@ class DuplexCapability:
     ) -> Steps[None]:
         """Prefill the system prompt, from the prompt cache if possible, and prepare the session.
 
-        `prefix` and `suffix` surround the voice sample, float32 [n] at 16 kHz. `vocoder` is a fresh
-        stream with the output voice; None for text output only.
+        `prefix` and `suffix`, texts or what `encode` made of them, surround the voice sample,
+        float32 [n] at 16 kHz. `vocoder` is a fresh stream with the output voice; None for text
+        output only.
         """
         session.settings = settings or self.defaults
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
         session.reset_speech()
-        opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
+        opening, closing = self.encode(prefix), self.encode(suffix)
         key = prompt_key(opening, closing, voice_sample)
         if not self.prompts.load(key, session.kv):
             voice: list[Tensor] = []

@@ -183,7 +183,9 @@ def run_pass(
     if len(pending) == 1 and (request := pending[0].request) is not None:
         pending[0].answer(*_submit(executor, [request])())  # a lone request needs no plan
         return
-    waiting = {task: found for task in pending if (found := _measured(task)) is not None}
+    waiting: dict[Waiting, Task[Any]] = {}
+    for task in pending:
+        _add(waiting, task)
     if not waiting:
         return
     has_run = False
@@ -192,7 +194,7 @@ def run_pass(
         if kind not in STAYS_ON_DEVICE and answer_batch is not None:
             answer_batch()
             answer_batch = None
-        if batch := next_batch(kind, list(waiting.values()), now_s()):
+        if batch := next_batch(kind, list(waiting), now_s()):
             has_run, submitted = True, _submit_batch(executor, batch, waiting, now_s)
             if kind in STAYS_ON_DEVICE:
                 submitted()
@@ -201,29 +203,26 @@ def run_pass(
     if answer_batch is not None:
         answer_batch()
     if waiting and not has_run:  # the device never idles; the other kinds stay delayed
-        urgent = min(waiting.values(), key=lambda each: each.deadline_s)
-        batch = full_batch(urgent.kind, list(waiting.values()))
+        urgent = min(waiting, key=lambda each: each.deadline_s)
+        batch = full_batch(urgent.kind, list(waiting))
         _submit_batch(executor, batch, waiting, now_s)()
 
 
 def _submit_batch(
-    executor: Answers, batch: Batch, waiting: dict[Task[Any], Waiting], now_s: Callable[[], float]
+    executor: Answers, batch: Batch, waiting: dict[Waiting, Task[Any]], now_s: Callable[[], float]
 ) -> Callable[[], None]:
     """Remove the requests of a batch from `waiting` and enqueue their work.
 
     The returned function answers them and adds the requests that follow.
     """
-    tasks = list(waiting)
-    submitted = [(tasks[chunk.index], chunk.rest) for chunk in batch]
-    for task, _ in submitted:
-        del waiting[task]
+    submitted = [(waiting.pop(chunk.of), chunk.rest) for chunk in batch]
     collect = _submit(executor, [chunk.request for chunk in batch])
 
     def answer_batch() -> None:
         for (task, rest), answer in zip(submitted, collect(), strict=True):
             task.answer(answer, rest)
-            if task.advance(now_s()) is not None and (found := _measured(task)) is not None:
-                waiting[task] = found
+            if task.advance(now_s()) is not None:
+                _add(waiting, task)
 
     return answer_batch
 
@@ -287,14 +286,14 @@ def free_share(executor: Executor) -> float:
         return 0.0
 
 
-def _measured(task: Task[Any]) -> Waiting | None:
+def _add(waiting: dict[Waiting, Task[Any]], task: Task[Any]) -> None:
+    """Add the request of a pending task, or answer it with why it has no size."""
     request = task.request
     assert request is not None, "the task is pending"
     try:
-        return Waiting(request, size_of(request), task.since_s, task.due_s)
+        waiting[Waiting(request, size_of(request), task.since_s, task.due_s)] = task
     except Exception as error:
         task.answer(error)
-        return None
 
 
 def _progress(request: Request) -> int:

@@ -99,9 +99,9 @@ class Waiting:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """The part of the request `index` that one pass answers, and the rest for later passes."""
+    """The part of a pending request that one pass answers, and the rest for later passes."""
 
-    index: int
+    of: Waiting
     request: Request
     rest: Request | None = None
 
@@ -126,22 +126,21 @@ def full_batch(kind: type, waiting: Sequence[Waiting]) -> Batch:
 
     Passes take longer under load, so a fixed number of pictures in each would be less than arrive.
     """
-    same = [(index, each) for index, each in enumerate(waiting) if each.kind is kind]
-    same.sort(key=lambda found: found[1].deadline_s)
+    same = [each for each in waiting if each.kind is kind]
+    same.sort(key=lambda each: each.deadline_s)
     capacity = MAX_PER_PASS.get(LlmForward if kind is Prefill else kind, len(same))
     if kind is EncodeImages:
-        capacity = max(capacity, sum(each.size for _, each in same) // 2)
+        capacity = max(capacity, sum(each.size for each in same) // 2)
     batch: Batch = []
-    long: list[tuple[int, Waiting]] = []
-    for index, each in same:
+    long: list[Waiting] = []
+    for each in same:
         if each.size > capacity:
-            long.append((index, each))
+            long.append(each)
         else:
-            batch.append(Chunk(index, each.request))
+            batch.append(Chunk(each, each.request))
             capacity -= each.size
     if long and capacity > 0:
-        index, each = long[0]
-        batch.append(Chunk(index, *first_chunk(each.request, capacity)))
+        batch.append(Chunk(long[0], *first_chunk(long[0].request, capacity)))
     return batch
 
 

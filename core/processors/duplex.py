@@ -81,9 +81,12 @@ class DuplexView(View, DuplexCapability):
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         prompted = context.default_voice if ref_audio is None else ref_audio
         settings = replace(override(self.defaults, config), early_audio=early_audio)
-        session = await self.reset()
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
+        # On a thread, as a long prompt would delay other conversations.
+        texts = (prefix, suffix)
+        opening, closing = await context.threads.run(lambda: [self.encode(text) for text in texts])
+        session = await self.reset()
         spoken = prompted if tts_audio is None else tts_audio
 
         def preparing() -> Steps[None]:
@@ -91,7 +94,12 @@ class DuplexView(View, DuplexCapability):
             if settings.generate_audio and spoken is not None and context.model.can_speak:
                 vocoder = yield OpenVoice(spoken, session.sampler.generator)
             yield from self.feed_prompt(
-                session, prefix, suffix, settings=settings, voice_sample=prompted, vocoder=vocoder
+                session,
+                opening,
+                closing,
+                settings=settings,
+                voice_sample=prompted,
+                vocoder=vocoder,
             )
 
         try:

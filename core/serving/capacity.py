@@ -199,14 +199,10 @@ class UnitCosts:
         each_s = max((many_s - few_s) / (many - few), LEAST_S)
         return cls(max(0.0, few_s - few * each_s), AGED * each_s, many)
 
-    @property
-    def idle_s(self) -> float:
-        """Longest duration of a unit in an otherwise idle engine."""
-        return 2 * self.alone_s
-
     def load(self, unit_s: float) -> float:
         """Return b N of the N sessions whose units take this long without delays; not 0."""
-        return max(LEAST_S, 1.0 - self.idle_s / max(unit_s, LEAST_S))
+        longest_idle_s = 2 * self.alone_s  # of a unit in an otherwise idle engine
+        return max(LEAST_S, 1.0 - longest_idle_s / max(unit_s, LEAST_S))
 
     @property
     def sessions(self) -> int:

@@ -29,7 +29,7 @@ from core.sockets import ClientGoneError
 QUEUED_MAX: Final = 16
 INBOX_EVENTS: Final = 64  # ours
 STALL_LIMIT_S: Final = 60.0  # ours: longest time without an event of the engine during work
-# Ours: the same for a reply that is generated as a whole; `service.request_timeout` by default.
+# Ours: the same for a reply generated as a whole; the default of `service.request_timeout`.
 WHOLE_REPLY_LIMIT_S: Final = 300.0
 CLOSE_WAIT_S: Final = 5.0  # ours: the socket stays open so long while the session is released
 

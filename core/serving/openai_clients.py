@@ -25,7 +25,6 @@ from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
 from core.schemas.realtime_session import AudioFormat
 
-PCM: Final = "audio/pcm"
 G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
 PCM_BYTES: Final = 2
 PCM_SCALE: Final = 32_768.0
@@ -51,10 +50,10 @@ class ClientSound:
 
     def feed(self, raw: bytes) -> FloatArray:
         """Decode the next bytes to [T] float32 at 16 kHz, possibly no samples yet."""
-        written, raw = self.format, self._half + raw
-        whole = len(raw) - len(raw) % written.sample_bytes
+        raw = self._half + raw
+        whole = len(raw) - len(raw) % self.format.sample_bytes
         self._half = raw[whole:]
-        return self._resampler.feed(decoded(raw[:whole], written.type, written.rate_hz))
+        return self._resampler.feed(decoded(raw[:whole], self.format))
 
 
 def decode_pcm(text: str) -> FloatArray:
@@ -62,33 +61,33 @@ def decode_pcm(text: str) -> FloatArray:
     raw = decode_base64(text, "audio", AudioError)
     if len(raw) % PCM_BYTES:
         raise AudioError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
-    return decoded(raw, PCM, OUTPUT_SAMPLE_RATE_HZ)
+    return decoded(raw, AudioFormat())
 
 
-def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
-    """Decode audio of a media type to [T] float32 at the same rate."""
-    if kind == PCM:
+def decoded(raw: bytes, written: AudioFormat) -> FloatArray:
+    """Decode audio to [T] float32 at the same rate."""
+    if written.is_pcm:
         return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
     if not raw:
         return np.zeros(0, np.float32)
     samples: FloatArray = soundfile.read(
         BytesIO(raw),
         format="RAW",
-        subtype=G711_SUBTYPES[kind],
-        samplerate=rate_hz,
+        subtype=G711_SUBTYPES[written.type],
+        samplerate=written.rate_hz,
         channels=1,
         dtype="float32",
     )[0]
     return samples
 
 
-def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
-    """Encode [T], clipped to -1..1, as audio of a media type."""
+def encoded(samples: FloatArray, written: AudioFormat) -> bytes:
+    """Encode [T], clipped to -1..1."""
     samples = np.clip(samples, -1.0, 1.0)
-    if kind == PCM:
+    if written.is_pcm:
         return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
-    out = BytesIO()
-    soundfile.write(out, samples, rate_hz, format="RAW", subtype=G711_SUBTYPES[kind])
+    out, subtype = BytesIO(), G711_SUBTYPES[written.type]
+    soundfile.write(out, samples, written.rate_hz, format="RAW", subtype=subtype)
     return out.getvalue()
 
 
@@ -101,16 +100,16 @@ class ReplyWriter:
 
     def write(self, samples: FloatArray) -> bytes:
         """Encode [T] at 24 kHz; the resampler may hold back the last few samples."""
-        return encoded(self._resampler.feed(samples), self._format.type, self._format.rate_hz)
+        return encoded(self._resampler.feed(samples), self._format)
 
     def finish(self) -> bytes:
         """Return the samples held back."""
-        return encoded(self._resampler.finish(), self._format.type, self._format.rate_hz)
+        return encoded(self._resampler.finish(), self._format)
 
 
 def model_samples(sound: AudioClip) -> FloatArray:
     """Decode an item's audio to the model's input, [T] float32 at 16 kHz."""
-    samples = decoded(sound.pcm, sound.format.type, sound.format.rate_hz)
+    samples = decoded(sound.pcm, sound.format)
     return resample(samples, sound.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
 

@@ -20,7 +20,7 @@ from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
-from core.serving.openai_clients import PCM, decoded
+from core.serving.openai_clients import decoded
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
 from core.serving.slots import Owner
 from recording.folder import wav_header
@@ -328,10 +328,10 @@ def record_chat(
 
 def wav_of(sound: AudioClip) -> bytes:
     """Return a WAV file of the clip's rate, which the recorder's threads resample."""
-    kind, rate_hz = sound.format.type, sound.format.rate_hz
-    if kind == PCM:
+    rate_hz = sound.format.rate_hz
+    if sound.format.is_pcm:
         return wav_header(rate_hz, 1, len(sound.pcm)) + sound.pcm
-    return encode_wav(decoded(sound.pcm, kind, rate_hz), rate_hz, subtype="FLOAT")
+    return encode_wav(decoded(sound.pcm, sound.format), rate_hz, subtype="FLOAT")
 
 
 def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = None) -> TurnTiming:

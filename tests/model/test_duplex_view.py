@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from core.audio import from_pcm, write_wav
+from core.engine.engine import Engine
 from core.errors import (
     AudioError,
     ContextFullError,
@@ -22,6 +27,7 @@ from core.errors import (
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.steps import Collect, OpenVoice
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from tests.model.toy import picture, speech
 
 SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
@@ -159,6 +165,33 @@ def test_a_unit_may_come_from_a_file(view: DuplexView, tmp_path: Path) -> None:
     assert view.prefill(audio_path=path).success
     with pytest.raises(AudioError):
         view.prepare(ref_audio_path=tmp_path / "no.wav")
+
+
+def test_a_prompt_is_encoded_beside_the_engine(
+    processor: UnifiedProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's long prompt would delay the calls of all others."""
+    plain, threads = MiniCPMOTokenizerFast.encode, {}
+
+    def watched(tokenizer: MiniCPMOTokenizerFast, text: str, **options: Any) -> Any:
+        threads[text] = threading.current_thread().name
+        return plain(tokenizer, text, **options)
+
+    monkeypatch.setattr(MiniCPMOTokenizerFast, "encode", watched)
+
+    async def begin() -> str:
+        engine, context = Engine(), processor.duplex.context
+        engine.run_pass = context.engine.run_pass
+        view = DuplexView(replace(context, engine=engine))
+        prompt = await view.begin("Be kind.", suffix_text="Always.")
+        await view.close()
+        engine.close()
+        return prompt
+
+    prompt = asyncio.run(begin())
+    encoded = [text for text in threads if text and text in prompt]
+    assert "".join(encoded) == prompt
+    assert {threads[text] for text in encoded} == {"MainThread"}
 
 
 def test_an_unusable_voice_prepares_nothing(view: DuplexView) -> None:

@@ -74,7 +74,7 @@ def test_silence_is_encoded_as_exact_zeros() -> None:
 def test_silence_of_a_format_is_its_encoded_zero(kind: Any) -> None:
     written = AudioFormat(type=kind)
     zeros = np.zeros(written.rate_hz // 10, np.float32)
-    assert encoded(zeros, kind, written.rate_hz) == written.silence(100)
+    assert encoded(zeros, written) == written.silence(100)
 
 
 def test_invalid_base64_is_refused_and_the_stream_continues() -> None:

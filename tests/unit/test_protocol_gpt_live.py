@@ -29,11 +29,12 @@ from core.protocols.events import (
 )
 from core.protocols.gpt_live import IDLE_S
 from core.schemas.gpt_live import AudioReceived
+from core.schemas.realtime_session import AudioFormat
 from core.serving.fake_backend import tone
 from core.serving.openai_clients import encoded
 from tests.fakes.live_scenes import LISTEN, LiveScene, append, kinds, pcm, speak
 
-AUDIBLE = np.count_nonzero(np.frombuffer(encoded(tone(), "audio/pcm", 24_000), "<i2"))
+AUDIBLE = np.count_nonzero(np.frombuffer(encoded(tone(), AudioFormat()), "<i2"))
 
 
 @pytest.fixture

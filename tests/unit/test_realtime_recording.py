@@ -47,7 +47,7 @@ class Recorder:
 def test_speech_is_resampled_when_it_is_written(kind: str) -> None:
     written = AudioFormat(type=kind)  # type: ignore[arg-type]
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, 30_001).astype(np.float32)
-    sound = AudioClip.of(encoded(noise, kind, written.rate_hz), written)
+    sound = AudioClip.of(encoded(noise, written), written)
     expected = encode_pcm16(to_pcm(model_samples(sound)), INPUT_SAMPLE_RATE_HZ)
     assert encode_pcm16(wav_of(sound), INPUT_SAMPLE_RATE_HZ, is_wav=True) == expected
 

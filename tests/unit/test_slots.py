@@ -299,3 +299,19 @@ async def test_a_socket_is_not_given_what_another_one_has_added() -> None:
         await other.handler.release()
         later = streaming.WorkerPrefill(messages=MESSAGE.messages)
         assert await made.do(Prefill(later)) == CacheMissed()
+
+
+@in_loop
+async def test_an_old_reading_of_the_memory_frees_no_conversation_in_vain() -> None:
+    """Neither before the first is freed nor after it, which makes room for those that remain."""
+    async with bench(FakeBackend(QUICK), slots=4) as made:
+        runtime, store = made.runtime, made.runtime.store
+        runtime.engine.watch(lambda: 0.1 * (4 - len(store)))
+        for text in "abc":
+            assert store.keep(conversation(text), 0) == []
+        runtime.engine.gauge.value = 0.1
+        await runtime.evict_surplus()
+        assert [each.history_hash for each in store._kept] == [conversation("c").history_hash]
+        runtime.engine.gauge.value = 0.1  # as read before there was room again
+        await runtime.evict_surplus()
+        assert len(store) == 1

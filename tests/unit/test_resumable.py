@@ -183,7 +183,7 @@ async def test_a_session_expires_after_the_grace_period() -> None:
 
 
 @in_loop
-async def test_ten_thousand_reconnects_leak_nothing() -> None:
+async def test_thousands_of_reconnects_leak_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()
@@ -201,9 +201,9 @@ async def test_ten_thousand_reconnects_leak_nothing() -> None:
     tasks = len(asyncio.all_tasks())
     gc.collect()
     before = len(gc.get_objects())
-    await breaks(socket, 10_000)
+    await breaks(socket, 2_000)
     gc.collect()
-    assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
+    assert len(gc.get_objects()) - before < 200  # one object per ten reconnects would be a leak
     assert len(asyncio.all_tasks()) == tasks
     socket.end()
     with pytest.raises(ClientGoneError):

@@ -138,7 +138,7 @@ LISTENS: Final = DuplexGenerateResult(is_listen=True)
 
 def appends(kind: str) -> list[str]:
     """Return the events that a client of OpenAI's protocols sends for a unit: 16 bits at 24 kHz."""
-    heard = encoded(noise(OUTPUT_SAMPLE_RATE_HZ), "audio/pcm", OUTPUT_SAMPLE_RATE_HZ)
+    heard = encoded(noise(OUTPUT_SAMPLE_RATE_HZ), AudioFormat())
     size = len(heard) // PIECES
     pieces = [heard[start : start + size] for start in range(0, len(heard), size)]
     return [json.dumps({"type": kind, "audio": b64encode_as_string(piece)}) for piece in pieces]
@@ -200,11 +200,11 @@ def floor(deltas: int) -> Case:
 
     def unit() -> Iterable[None]:
         for text in texts:
-            heard = decoded(b64decode(json.loads(text)["audio"]), "audio/pcm", 24_000)
+            heard = decoded(b64decode(json.loads(text)["audio"]), AudioFormat())
             to_pcm(resampler.feed(heard))
             yield
         for at in range(deltas):
-            written = encoded(SPOKEN[at * size : (at + 1) * size], "audio/pcm", 24_000)
+            written = encoded(SPOKEN[at * size : (at + 1) * size], AudioFormat())
             event = {"type": "response.output_audio.delta", "delta": b64encode_as_string(written)}
             json_text(event)
         yield

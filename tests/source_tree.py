@@ -40,6 +40,11 @@ class SourceFile:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.name)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree: a dozen rules look through them, and walking takes long."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def package(self) -> list[str]:
         parts = self.module.split(".")
@@ -76,7 +81,7 @@ def imported_modules(source: SourceFile) -> Iterator[tuple[str, int]]:
 
     `from a import b` gives both `a` and `a.b`, since `b` may be a module.
     """
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,11 +26,14 @@ def audio(duration_ms: int, rate_hz: int = 16_000) -> str:
     return base64.b64encode(bytes(4 * (duration_ms * rate_hz // 1_000))).decode()
 
 
+words = functools.cache(str.split)
+"""The words of a row; each of them is looked at for every event of every test."""
+
+
 def has_row(table: Sequence[Row], before: Any, event: Event, labels: list[str], after: Any) -> bool:
     """Return whether an event has a row; if so, check its effects and the phase after it."""
-    rows = [
-        row for row in table if before in row.phases.split() and event.kind in row.events.split()
-    ]
+    kind = event.kind
+    rows = [row for row in table if before in words(row.phases) and kind in words(row.events)]
     assert len(rows) <= 1
     if not rows:
         return False

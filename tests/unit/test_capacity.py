@@ -338,7 +338,7 @@ async def test_who_waits_begins_when_more_may_be_served() -> None:
     assert made.owners[1:] == [second]
 
 
-@in_loop
+@in_virtual_time
 async def test_starts_are_spaced_beside_running_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty at once would make the units of those that run late."""
     monkeypatch.setattr(slots, "RETRY_S", 0.001)

@@ -62,6 +62,7 @@ CATCH_ALL: dict[str, str] = {
 REFLECTION: dict[str, str] = {}
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+STATEMENT = (ast.stmt, ast.excepthandler, ast.match_case)
 BLOCK = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 CONTAINER = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 CONTAINER_CALLS = frozenset(
@@ -76,7 +77,7 @@ Finder = Callable[[SourceFile], Iterator[tuple[str, str]]]
 
 
 def functions(source: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, FUNCTION):
             yield node
 
@@ -109,8 +110,8 @@ def depth_below(node: ast.AST, depth: int = 0) -> int:
     """Deepest nesting of blocks under `node`; an `elif` is no deeper than its `if`."""
     deepest = depth
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (*FUNCTION, ast.ClassDef, ast.Lambda)):
-            continue  # counted on its own
+        if isinstance(child, (*FUNCTION, ast.ClassDef)) or not isinstance(child, STATEMENT):
+            continue  # functions are counted on their own; an expression contains no block
         is_elif = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
         deeper = isinstance(child, BLOCK) and not is_elif
         deepest = max(deepest, depth_below(child, depth + deeper))
@@ -125,7 +126,7 @@ def deep_functions(source: SourceFile) -> Iterator[tuple[str, str]]:
 
 
 def wide_classes(source: SourceFile) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef):
             names = {
                 target.attr
@@ -140,9 +141,9 @@ def wide_classes(source: SourceFile) -> Iterator[tuple[str, str]]:
                 yield key, f"sets {len(names)} attributes, at most {MAX_ATTRIBUTES}"
 
 
-def is_changed(name: str, tree: ast.Module) -> bool:
+def is_changed(name: str, source: SourceFile) -> bool:
     """Whether a file changes the container that `name` stands for."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
             if isinstance(node.value, ast.Name) and node.value.id == name:
                 return True
@@ -155,7 +156,7 @@ def is_changed(name: str, tree: ast.Module) -> bool:
 
 def module_state(source: SourceFile) -> Iterator[tuple[str, str]]:
     """Containers at module level that are not plain constants, and every `global`."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Global):
             yield f"{source.name}:{','.join(node.names)}", "global statement"
     for statement in source.tree.body:
@@ -169,13 +170,13 @@ def module_state(source: SourceFile) -> Iterator[tuple[str, str]]:
             continue
         for target in targets:
             if isinstance(target, ast.Name) and target.id != "__all__":
-                is_constant = target.id.isupper() and not is_changed(target.id, source.tree)
+                is_constant = target.id.isupper() and not is_changed(target.id, source)
                 if not is_constant:
                     yield f"{source.name}:{target.id}", "mutable state at module level"
 
 
 def swallowed(source: SourceFile) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             where = f"{source.name}:{node.lineno}"
             is_broad = node.type is None or (
@@ -194,7 +195,7 @@ def swallowed(source: SourceFile) -> Iterator[tuple[str, str]]:
 
 def catch_all(source: SourceFile) -> Iterator[tuple[str, str]]:
     """`except Exception` belongs to the edges of a process."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name):
             if node.type.id in {"Exception", "BaseException"}:
                 yield source.name, f"line {node.lineno} catches everything"
@@ -202,7 +203,7 @@ def catch_all(source: SourceFile) -> Iterator[tuple[str, str]]:
 
 def reflection(source: SourceFile) -> Iterator[tuple[str, str]]:
     """What may be absent is declared `| None`, not asked for by name."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in {"getattr", "hasattr", "setattr", "delattr"}:
                 yield source.name, f"line {node.lineno} calls {node.func.id}"
@@ -210,7 +211,7 @@ def reflection(source: SourceFile) -> Iterator[tuple[str, str]]:
 
 def moved_by_name(source: SourceFile) -> Iterator[tuple[str, str]]:
     """Tensors follow the weights or the input, never a device's name."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and called_name(node) == "cuda":
             yield f"{source.name}:{node.lineno}", "calls .cuda()"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from core.protocols import duplex
@@ -43,7 +43,10 @@ def play(protocol: Protocol, data: st.DataObject, most: int = 40) -> tuple[Scene
     weighted = [*said * 4, *OUTSIDE]
     for _ in range(data.draw(st.integers(0, most), label="events")):
         answers = engine.answers()
-        event = data.draw(st.sampled_from([*answers * 8, *weighted]), label="event")
+        # The index is drawn, since Hypothesis takes a digest of each list of events to draw from.
+        possible = [*answers * 8, *weighted]
+        event = possible[data.draw(st.integers(0, len(possible) - 1))]
+        note(event)
         if event in answers:
             engine.said(event)
         scene.tell(event, data.draw(st.sampled_from([0.0, 0.005, 1.0])))

@@ -6,7 +6,7 @@ import base64
 from collections import Counter, defaultdict
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.errors import ContextFullError, GenerationFailedError
@@ -238,8 +238,14 @@ def test_the_order_of_events_holds(data: st.DataObject) -> None:
     assert scene.releases == 1
 
 
+def are_few_events(sizes: list[int]) -> bool:
+    """Whether events are long enough on average: one of a byte is drawn beside longer ones."""
+    return sum(sizes) >= 100 * len(sizes)
+
+
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(1, 5_000), min_size=1, max_size=12))
+@given(st.lists(st.integers(1, 5_000), min_size=1, max_size=12).filter(are_few_events))
+@example([1])
 def test_the_division_of_audio_into_events_does_not_matter(sizes: list[int]) -> None:
     scenes = []
     sound = pcm(400, speech=False) + pcm(300, speech=True) + pcm(700, speech=False)

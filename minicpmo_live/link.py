@@ -173,6 +173,7 @@ class Link(Generic[Event]):
         self._reader: asyncio.Task[None] | None = None
         self._resume = _ResumeState()
         self._last_error: ServerError | None = None
+        self._is_heard = True  # the server does not drop what is sent now
         self._is_over = False
 
     async def open(self) -> None:
@@ -187,8 +188,8 @@ class Link(Generic[Event]):
 
     # Any: a value of JSON.
     async def send(self, message: Mapping[str, Any]) -> bool:
-        """Send a message; without a connection it is dropped, and False returned."""
-        if self._socket is None or self._is_over:
+        """Send a message; without a session's connection it is dropped, and False returned."""
+        if self._socket is None or self._is_over or not self._is_heard:
             return False
         try:
             await self._socket.send(json.dumps(message, separators=(",", ":")))
@@ -251,6 +252,7 @@ class Link(Generic[Event]):
             while not await self._read_one(socket):
                 self._socket = None
                 socket = self._socket = await self._reconnected(socket)
+                self._is_heard = self._resume.offer is None
                 if self._resume.request is not None:
                     await self.send(self._resume.request)
         except LiveError as error:
@@ -278,13 +280,17 @@ class Link(Generic[Event]):
             return False  # from a newer server
         event = _build(kind, message)
         if isinstance(event, ErrorMessage):
-            self._last_error = ServerError(event.code, event.message)
+            error = ServerError(event.code, event.message)
             if self._resume.kept_s == 0 or event.code != "shutting_down":
-                raise self._last_error
+                # What a server that shut down has ended is kept nowhere.
+                cause = self._last_error if event.code == "session_expired" else None
+                raise cause or error
+            self._last_error = error
             return False  # the next server may resume the session
         if isinstance(event, SessionResumable):
             self._resume.offer = event
             return False
+        self._is_heard = True
         if isinstance(event, QueueDone) and self._resume.offer is None:
             self._resume.ticket = None
         self._last_error = None

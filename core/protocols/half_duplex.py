@@ -40,6 +40,7 @@ from core.protocols.machine import (
 )
 from core.protocols.tables import CLOSED, SAME, Phase, Row, index_rows
 from core.schemas import half_duplex as messages
+from core.schemas.common import TokenStats
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -161,6 +162,7 @@ class HalfDuplexMachine(LiveMachine):
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
+        self._kv_tokens = 0  # in the cache after the last complete turn
 
     def prepare(self, event: Received[messages.Prepare]) -> list[Effect]:
         self._timeout_s = event.message.config.session.timeout_s
@@ -170,6 +172,7 @@ class HalfDuplexMachine(LiveMachine):
     def prepared(self, event: events.PrefillDone) -> list[Effect]:
         self.phase = Phase.LISTENING
         self._ready_s = self._detection.ready_s = event.at_s
+        self._kv_tokens = event.kv_tokens
         message = messages.Prepared(**vars(self._ids), timeout_s=self._timeout_s)
         session = timer(TimerName.SESSION, self._limits.max_session_s)
         return [Send(message), *self._wait_for_audio(event.at_s), *session]
@@ -206,7 +209,8 @@ class HalfDuplexMachine(LiveMachine):
         """Undo the turn and continue; if it cannot be undone, end."""
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)
-        cut_short = events.GenerateDone(self._reply.text, stopped=True)
+        stats = TokenStats(total_tokens=self._kv_tokens)
+        cut_short = events.GenerateDone(self._reply.text, True, stats, self._kv_tokens)
         done = self._turn_done(cut_short, event.at_s)
         return [Rollback(), warn(event.error), *done, *self._listen_again(event.at_s)]
 
@@ -215,6 +219,7 @@ class HalfDuplexMachine(LiveMachine):
         return [Interrupt()]
 
     def _turn_done(self, end: events.GenerateDone, now_s: float) -> list[Effect]:
+        self._kv_tokens = end.kv_tokens
         message = messages.TurnDone(
             turn_index=self._turn_index,
             text=end.text,

@@ -37,6 +37,13 @@ LATE_MAX: Final = 64  # ours: items whose transcripts may still come
 RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
 """Client messages that a duplex recording notes by their type."""
 
+END_REASONS: Final = {
+    ErrorCode.CONTEXT_FULL: EndReason.CONTEXT_FULL,
+    ErrorCode.TIMEOUT: EndReason.TIMEOUT,
+    ErrorCode.SHUTTING_DOWN: EndReason.STOPPED,
+}
+"""Reasons of sessions that end with an `error` and without a failure."""
+
 
 @dataclass(eq=False)
 class RecordingObserver(Generic[RecorderT]):
@@ -55,8 +62,6 @@ class RecordingObserver(Generic[RecorderT]):
                 self._end_reason = EndReason.DISCONNECT
             case events.EngineFailed():
                 self._end_reason = EndReason.ERROR
-            case events.ShuttingDown():
-                self._end_reason = EndReason.STOPPED
         self._on_event(event)
         for effect in made:
             match effect:
@@ -65,10 +70,8 @@ class RecordingObserver(Generic[RecorderT]):
                     self._begin(snapshot_of(self._prepare))
                 case effects.Send(half_duplex.Timeout() | duplex.Timeout()):
                     self._end_reason = EndReason.TIMEOUT
-                case effects.Send(ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
-                    self._end_reason = EndReason.CONTEXT_FULL
-                case effects.Send(ErrorMessage()):
-                    self._end_reason = EndReason.ERROR
+                case effects.Send(ErrorMessage(code=code)):
+                    self._end_reason = END_REASONS.get(code, EndReason.ERROR)
                 case effects.Send(WarningMessage()) if self.recorder is not None:
                     self.recorder.record_event("warning")
                 case effects.Send(UserTranscript(text=text) as transcript) if text:
@@ -100,6 +103,13 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
     # By the message's identity, until its unit.
     _arrivals_ms: dict[int, float] = field(default_factory=dict, init=False)
     _early = b""  # audio of the present unit that was sent ahead of its result
+    _step = 0  # number of that unit
+
+    async def close(self) -> None:
+        if self._early and self.recorder is not None:  # the unit was cancelled, but was heard
+            result = duplex.Result(is_listen=False, step=self._step)
+            self.recorder.record_result(self._step, result, self._early)
+        await super().close()
 
     def _on_event(self, event: events.Event) -> None:
         if (recorder := self.recorder) is None:
@@ -129,7 +139,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
             case effects.Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
             case effects.Send(duplex.ResultPart() as part):
-                self._early += part.audio_data
+                self._early, self._step = self._early + part.audio_data, part.step
             case effects.Send(duplex.Result() as result):
                 whole, self._early = self._early + result.audio_data, b""
                 recorder.record_result(result.step, result, whole)
@@ -200,12 +210,14 @@ class StreamingRecording(TurnRecording):
             case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._messages = message.messages
                 if is_first:
+                    self._turn = None
                     self._transcripts.clear()
             case effects.Generate(streaming.Generate()) if self._messages:
                 recorder = self._begin({"system_prompt": system_text(self._messages)})
                 self._turn = next(self.recording.turns)
                 recorder.start_message_turn(self._turn, self._messages[-1])
-            case effects.Send(streaming.Done() as done) if self.recorder is not None:
+            # A turn that was stopped before its reply has no number, and is not recorded.
+            case effects.Send(streaming.Done() as done) if self.recorder and self._turn is not None:
                 for transcript in self._transcripts:
                     super()._record_transcript(
                         transcript.model_copy(update={"turn_index": self._turn})

@@ -258,7 +258,7 @@ class WorkerLink:
         self._resumed.set()
 
     async def dismiss(self) -> None:
-        """End a session that its worker retains, since the client left during the reconnect."""
+        """End a session that its worker retains for no client any longer."""
         if self.last_seq is not None and not self.is_detached:
             with suppress(errors.OmniError, TimeoutError):
                 async with asyncio.timeout(OPEN_TIMEOUT_S), self.connection():
@@ -267,12 +267,17 @@ class WorkerLink:
     async def has_resumed(self) -> bool:
         """Wait for a detached client; False once the worker no longer retains the session."""
         failures = 0
-        while failures < CHECK_FAILURES_MAX:
-            if await happens(self._resumed, RETAINED_CHECK_S):
-                self.is_detached = False
-                return True
-            is_retained = await self.pool.client.keeps(self.worker, self.request.kept)
-            failures = 0 if is_retained else failures + 1
+        self.last_seq = self.last_seq or 0  # the worker retains a session now
+        try:
+            while failures < CHECK_FAILURES_MAX:
+                if await happens(self._resumed, RETAINED_CHECK_S):
+                    self.is_detached = False
+                    return True
+                is_retained = await self.pool.client.keeps(self.worker, self.request.kept)
+                failures = 0 if is_retained else failures + 1
+        except asyncio.CancelledError:
+            await self.dismiss()
+            raise
         return False
 
 

@@ -82,6 +82,15 @@ test("a server that ends and does not start again is the reason", () => {
   assert.deepEqual(told(events), ["reconnecting", "end shutting_down"]);
 });
 
+test("a worker that ends is the reason, not that nobody keeps its session", () => {
+  const { sockets, socket, events } = talking();
+  socket.hear({ type: "error", code: "shutting_down", message: "bye" });
+  socket.vanish(1001);
+  mock.timers.tick(200);
+  sockets.last().hear({ type: "error", code: "session_expired", message: "gone" });
+  assert.deepEqual(told(events), ["reconnecting", "end shutting_down"]);
+});
+
 test("who had not prepared yet is told to", () => {
   const { session, sockets } = stage();
   session.start(START);

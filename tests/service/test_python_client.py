@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 import minicpmo_live
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from minicpmo_live import AsyncClient, Client, ConnectionLostError, LiveError, ServerError
-from tests.fakes.gateway_stage import HOST, Stage, settings_for
+from tests.fakes.gateway_stage import HOST, Stage, settings_for, until
 from tests.service.callers import GRACE_S, restarted, staged
 from tests.service.workers import RunningWorker, jpeg, running_worker, speech
 from tests.system.loops import in_loop
@@ -238,6 +240,61 @@ async def test_a_closed_connection_has_its_reason_and_a_session_is_used_once() -
                 await anext(call)
         with pytest.raises(LiveError, match="used once"):
             await call.__aenter__()
+
+
+OFFER = {
+    "type": "session_resumable",
+    "session_id": "s",
+    "resume_token": "abc",
+    "grace_s": 60.0,
+    "return_ticket": "",
+}
+
+
+@asynccontextmanager
+async def resuming(
+    goodbye: list[dict[str, Any]], code: int
+) -> AsyncIterator[tuple[Any, ServerConnection]]:
+    """A call whose first socket ended with this code, after these messages; and its second one."""
+    sockets: asyncio.Queue[ServerConnection] = asyncio.Queue()
+
+    async def keep(socket: ServerConnection) -> None:
+        sockets.put_nowait(socket)
+        await socket.wait_closed()
+
+    async with serve(keep, HOST, 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with AsyncClient(f"http://{HOST}:{port}").duplex() as call:
+            first = await sockets.get()
+            for message in (OFFER, *goodbye):
+                await first.send(json.dumps(message))
+            await first.close(code)
+            yield call, await sockets.get()
+
+
+@in_loop
+async def test_input_is_lost_until_the_session_is_resumed() -> None:
+    async with resuming([], 1012) as (call, second):
+        assert (await anext(call)).type == "connection_lost"
+        await until(lambda: call._link._socket is not None)
+        assert not await call.pause(), "the session does not continue over this socket yet"
+        numbers = {"last_seq": 1, "lost_messages": 0, "away_ms": 10}
+        await second.send(json.dumps({"type": "session_resumed", **numbers}))
+        assert (await anext(call)).type == "session_resumed"
+        assert await call.pause()
+        assert json.loads(await second.recv()) == {"type": "pause"}
+        await second.close(1000)
+
+
+@in_loop
+async def test_a_worker_that_ends_is_the_reason_not_that_nobody_keeps_its_session() -> None:
+    goodbye = {"type": "error", "code": "shutting_down", "message": "Bye.", "fatal": True}
+    async with resuming([goodbye | {"error": "Bye."}], 1001) as (call, second):
+        gone = {"code": "session_expired", "message": "Gone.", "fatal": True, "error": "Gone."}
+        await second.send(json.dumps({"type": "error", **gone}))
+        assert (await anext(call)).type == "connection_lost"
+        with pytest.raises(ServerError, match="Bye"):
+            await anext(call)
 
 
 @pytest.mark.parametrize("url", ["localhost:8006", "ftp://localhost", "http://"])

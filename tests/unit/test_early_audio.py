@@ -118,6 +118,8 @@ class Recorder:
         assert sound is not None
         self.sounds.append(sound)
 
+    def finalize(self, reason: object) -> None: ...
+
 
 def test_a_recording_holds_early_audio_and_the_rest() -> None:
     recorder = Recorder()
@@ -134,6 +136,9 @@ def test_a_recording_holds_early_audio_and_the_rest() -> None:
     ]
     observer.observe(AudioReady(b""), effects)
     assert recorder.sounds == [sound(0.1, 0.2, 0.3), sound(0.4)]
+    observer.observe(AudioReady(b""), [Send(ResultPart(audio_data=sound(0.5), step=2))])
+    asyncio.run(observer.close())
+    assert recorder.sounds[2:] == [sound(0.5)], "the session ended during this unit"
 
 
 def test_early_audio_is_timed_but_not_counted_as_a_unit() -> None:

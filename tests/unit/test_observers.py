@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from core.errors import GenerationFailedError
+from core.errors import ContextFullError, GenerationFailedError
 from core.metrics import WorkerMetrics
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
     ChunkReady,
+    Disconnected,
     EngineFailed,
     Event,
     FinalizeDone,
@@ -21,7 +24,10 @@ from core.protocols.events import (
     Opened,
     PrefillDone,
     Received,
+    ShuttingDown,
     StepDone,
+    TimerFired,
+    TimerName,
 )
 from core.protocols.machine import SessionIds
 from core.protocols.streaming import TABLE as STREAMING_TABLE
@@ -29,9 +35,13 @@ from core.protocols.streaming import StreamingMachine
 from core.schemas.common import TokenStats
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk
 from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.observers import Observer
+from core.serving.recording_observer import DuplexRecording, StreamingRecording
+from core.serving.recordings import OpenRecording
+from recording.records import EndReason
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 from tests.fakes.stages import SOUND, Stage
 from tests.fakes.virtual_time import in_virtual_time
@@ -111,6 +121,45 @@ class Metrics(WorkerMetrics):
 
     def sample(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"omni_worker_{name}", {"mode": self.mode, **labels})
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (ShuttingDown(), "stopped"),
+        (Disconnected(), "disconnect"),
+        (EngineFailed(GenerationFailedError()), "error"),
+        (EngineFailed(ContextFullError()), "context_full"),
+        (TimerFired(TimerName.IDLE), "timeout"),
+    ],
+)
+def test_a_recording_says_why_its_session_ended(event: Event, reason: str) -> None:
+    class Recorder:
+        def finalize(self, reason: str) -> None:
+            self.reason = reason
+
+        def record_input(self, *chunk: object, **times: object) -> None: ...
+
+        def elapsed_ms(self) -> float:
+            return 0.0
+
+    recorder: Any = Recorder()
+    opened = (Opened(), 0.0), (Received(Prepare()), 0.0), (PrefillDone(), 0.0)
+    scene = Scene(DuplexMachine(NAMES), TABLE, DUPLEX)
+    watch(scene, DuplexRecording(lambda snapshot: recorder), *opened, (event, 1.0))
+    assert recorder.reason == reason
+
+
+def test_a_turn_that_never_came_ends_a_chats_recording_by_time_out() -> None:
+    recorder: Any = object()
+    reasons: list[EndReason] = []
+    recordings: Any = SimpleNamespace(suspend=lambda recording, reason: reasons.append(reason))
+    recording = OpenRecording("stm_1", RequestType.STREAMING, ("s", ""))
+    observer = StreamingRecording(lambda snapshot: recorder, recordings, recording)
+    observer.recorder = recorder
+    scene = Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING)
+    watch(scene, observer, (Opened(), 0.0), (TimerFired(TimerName.IDLE), 300.0))
+    assert reasons == [EndReason.TIMEOUT]
 
 
 def test_duplex_units_are_counted() -> None:

@@ -270,6 +270,19 @@ def test_a_failed_turn_is_rolled_back_and_the_session_continues(stage: Scene) ->
     assert stage.only(Generate).turn_index == 1
 
 
+def test_a_turn_that_is_rolled_back_reports_the_cache_before_it() -> None:
+    stage, failed = scene(active=False), TurnFailed(GenerationFailedError(), can_rollback=True)
+    stage.say("prepare")
+    stage.tell(PrefillDone(kv_tokens=30))
+    for kv_tokens in (30, 70):
+        speak(stage)
+        stage.tell(failed)
+        assert stage.only(TurnDone).kv_cache_length == kv_tokens
+        assert stage.only(TurnDone).token_stats == TokenStats(total_tokens=kv_tokens)
+        speak(stage)
+        stage.tell(GenerateDone("Hi", kv_tokens=70))
+
+
 @pytest.mark.parametrize(
     ("event", "code"),
     [

@@ -290,3 +290,41 @@ async def test_a_client_that_closes_during_the_reconnect_ends_its_session(
         # The worker ends a session whose socket is closed with 1000.
         assert len(stage.sockets) == 1 + is_reachable
         await resuming
+
+
+@pytest.mark.parametrize("has_returned_before", [False, True])
+@in_virtual_time
+async def test_an_administrator_ends_the_session_of_a_client_that_is_away_at_its_worker_too(
+    has_returned_before: bool, tmp_path: Path
+) -> None:
+    async def keeps(*_: object) -> bool:
+        return True
+
+    async with staged(SocketKind.DUPLEX, tmp_path, "relaying", grace_s=60.0) as stage:
+        vars(stage.pool.client)["keeps"] = keeps
+        if has_returned_before:
+            resuming = await stage.resume()
+            await asyncio.sleep(1.0)
+        connected = len(stage.sockets)
+        stage.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await until(lambda: stage.relay.is_away)
+        await asyncio.sleep(1.0)
+        stage.relay.end()
+        await stage.end()
+        # The worker ends a session whose socket is closed with 1000.
+        assert len(stage.sockets) == connected + 1
+        if has_returned_before:
+            await resuming
+
+
+@in_virtual_time
+async def test_a_gateway_that_ends_leaves_the_session_of_a_client_that_is_away(
+    tmp_path: Path,
+) -> None:
+    async with staged(SocketKind.DUPLEX, tmp_path, "relaying", grace_s=60.0) as stage:
+        stage.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await until(lambda: stage.relay.is_away)
+        connected = len(stage.sockets)
+        stage.relay.fail(ShuttingDownError())
+        await stage.end()
+        assert len(stage.sockets) == connected

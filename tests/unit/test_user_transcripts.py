@@ -14,15 +14,25 @@ from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError
 from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Detect, Generate, Prefill, Send, Step
-from core.protocols.events import Event, Opened, PrefillDone, Received, Segment, Transcribed
+from core.protocols.events import (
+    Event,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    Received,
+    Segment,
+    Transcribed,
+)
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionIds
+from core.protocols.streaming import StreamingMachine
 from core.schemas import duplex, half_duplex, streaming
-from core.schemas.queue import UserTranscript
+from core.schemas.queue import RequestType, Stop, UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import FakeBackend, FakeTranscriber
-from core.serving.recording_observer import TurnRecording
+from core.serving.recording_observer import StreamingRecording, TurnRecording
+from core.serving.recordings import OpenRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler, StreamingHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
@@ -181,6 +191,47 @@ def test_a_recording_keeps_transcripts_and_their_start() -> None:
     observer.observe(Transcribed(SAID, "Hello."), [Send(said)])
     observer.observe(Transcribed(SAID), [Send(said.model_copy(update={"text": ""}))])
     assert recorder.kept == [("user_transcript", "Hello.", 500, 1_000, None)]
+
+
+def test_a_transcript_of_a_turn_that_was_stopped_is_not_recorded_with_the_turn_before() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.kept: list[tuple[object, ...]] = []
+
+        def start_message_turn(self, *turn: object) -> None: ...
+
+        def add_streaming_chunk(self, *piece: object) -> None: ...
+
+        def end_turn(self, *timing: object, **outcome: object) -> None: ...
+
+        def record_words(self, *event: object) -> None:
+            self.kept.append(event)
+
+    recorder: Any = Recorder()
+    recordings: Any = None
+    recording = OpenRecording("stm_1", RequestType.STREAMING, ("s", ""))
+    observer = StreamingRecording(lambda snapshot: recorder, recordings, recording)
+    machine = StreamingMachine(NAMES)
+    content = [{"type": "audio", "data": CHUNK}]
+    turns = [
+        streaming.WorkerPrefill.model_validate(
+            {"messages": [{"role": "user", "content": content}], "transcribe": True}
+        )
+        for _ in range(2)
+    ]
+    for event in (
+        Received(turns[0]),
+        PrefillDone(),
+        Transcribed(SAID, "One.", prefill=turns[0]),
+        Received(streaming.Generate()),
+        GenerateDone("Hi"),
+        Received(turns[1]),
+        PrefillDone(),
+        Transcribed(SAID, "Two.", prefill=turns[1]),
+        Received(Stop()),
+    ):
+        observer.observe(event, machine.handle(event))
+    assert recorder.kept == [("user_transcript", "One.", 500, 1_000, 0)]
 
 
 def test_a_transcript_that_comes_after_the_next_speech_belongs_to_its_own() -> None:

@@ -161,6 +161,8 @@ export class LiveSession extends Emitter {
     this.#options.noteOwner?.(message);
     if (message.type === "error") {
       const reason = reasonOfError(message);
+      const isConsequence = message.code === "session_expired"; // of the server's end, if that was said before
+      if (isConsequence && link.lastError) return this.#end(link.lastError);
       if (!link.offer || message.code !== "shutting_down") return this.#end(reason);
       link.lastError = reason;
       return;

@@ -216,6 +216,20 @@ test("a page hidden while it waited pauses as soon as it is ready", () => {
   assert.equal(session.state.phase, "pausing");
 });
 
+test("a page that is hidden again before it has resumed stays paused", () => {
+  const { session, socket, page } = running();
+  page.set(true);
+  socket.hear({ type: "paused", timeout: 60 });
+  page.set(false);
+  page.set(true);
+  socket.hear({ type: "resumed" }, { type: "paused", timeout: 60 });
+  assert.deepEqual(socket.kinds.slice(-3), ["pause", "resume", "pause"]);
+  assert.equal(session.state.phase, "paused");
+  page.set(false);
+  socket.hear({ type: "resumed" });
+  assert.equal(session.state.phase, "running");
+});
+
 test("without the setting a hidden page goes on", () => {
   const { session, page } = running({ isAutoPauseOn: () => false });
   page.set(true);

@@ -109,7 +109,7 @@ class FullDuplex {
   onSourceLost(/** @type {boolean} */ isLost) {
     const { session, state } = this.#call;
     if (isLost) {
-      this.#isPausedByLoss ||= state.phase === "running";
+      this.#isPausedByLoss ||= state.phase === "running" || state.isResuming || state.isAutoPaused;
       session?.pause();
     } else if (this.#isPausedByLoss) session?.resume({ isAuto: true });
   }

@@ -174,6 +174,7 @@ export class Call extends Emitter {
       this.source?.start();
       this.#wakeLock ??= this.#options.parts.keepAwake();
       this.#awaitSound();
+      if (this.#isSourceLost) this.kind.onSourceLost?.(true); // in the queue, where there was nothing to pause
       this.emit("prepared", null);
     });
     on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {

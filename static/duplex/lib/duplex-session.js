@@ -92,13 +92,16 @@ export class DuplexSession extends LiveSession {
   }
 
   /**
-   * Pauses: stops sending, plays the rest, then is paused.
+   * Pauses, or cancels a resumption in progress: stops sending, plays the rest, then is paused.
    * @param {{isAuto?: boolean}} [how] `isAuto`: resumes by itself when the page becomes visible.
    */
   pause({ isAuto = false } = {}) {
-    if (this.state.phase !== "running") return;
-    const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
-    this.change({ phase: "pausing", isAutoPaused: isAuto, ...fresh });
+    const { phase, isResuming, isAutoPaused } = this.state;
+    const isPause = PAUSE.has(phase);
+    if (isPause && isAutoPaused && !isAuto && !isResuming) return this.change({ isAutoPaused: false }); // from now on it lasts
+    if (phase !== "running" && !(isPause && isResuming)) return;
+    const fresh = { isPauseConfirmed: false, isDrained: phase === "paused", isResuming: false };
+    this.change({ phase: phase === "paused" ? phase : "pausing", isAutoPaused: isAuto, ...fresh });
     this.send({ type: "pause" });
     this.#checkDrained();
     if (this.state.isDrained) return;
@@ -270,7 +273,7 @@ export class DuplexSession extends LiveSession {
   /** The server answers `pause` and `resume`; those it has not answered may be lost. @override @protected */
   onReturn() {
     const { phase, isPauseConfirmed, isResuming } = this.state;
-    if (phase === "pausing" && !isPauseConfirmed) this.send({ type: "pause" });
+    if (PAUSE.has(phase) && !isPauseConfirmed) this.send({ type: "pause" });
     if (isResuming) this.send({ type: "resume" });
   }
 

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Emitter } from "../../../static/shared/async.js";
 import { duplexCall } from "../../../static/duplex/lib/call-kinds.js";
 import { CodedError } from "../../../static/shared/texts.js";
-import { PREPARED, QUEUE_DONE } from "../fakes/duplex-messages.js";
+import { PREPARED, QUEUE_DONE, queued } from "../fakes/duplex-messages.js";
 import { stage } from "../fakes/duplex-stage.js";
 import { settle } from "../fakes/socket.js";
 
@@ -41,8 +41,8 @@ class FakeMicrophone extends EventTarget {
 
 const SETTINGS = { playbackDelayMs: 200, speakerId: "", maxKvTokens: 0, isAutoPauseOn: true, isBargeInOn: true };
 
-/** A running call with a real session, whose microphone can be unplugged and plugged in again. */
-async function talking() {
+/** A call that connects, with a real session, whose microphone can be unplugged and plugged in again. */
+async function connecting() {
   const { session, sockets, page } = stage();
   /** @type {FakeMicrophone[]} */ const microphones = [];
   let plugIn = () => {};
@@ -64,11 +64,16 @@ async function talking() {
   await call.start({ systemPrompt: "" });
   const socket = sockets.last();
   socket.open();
-  socket.hear(QUEUE_DONE, PREPARED);
   const unplug = () => {
     microphones.at(-1)?.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
   };
   return { session, socket, page, unplug, plugIn: () => (plugIn(), settle()) };
+}
+
+async function talking() {
+  const scene = await connecting();
+  scene.socket.hear(QUEUE_DONE, PREPARED);
+  return scene;
 }
 
 test("a microphone that is plugged in again resumes what its loss paused, and not what the user paused", async () => {
@@ -97,6 +102,35 @@ test("a microphone that is plugged in again in a hidden page is not live before 
     assert.equal(socket.last.type, "resume");
     session.close();
   }
+});
+
+test("a call that a hidden page paused does not resume without its microphone", async () => {
+  for (const isResuming of [false, true]) {
+    const { session, socket, page, unplug, plugIn } = await talking();
+    page.set(true);
+    socket.hear({ type: "paused", timeout: 60 });
+    if (isResuming) page.set(false);
+    unplug();
+    page.set(false);
+    if (isResuming) socket.hear({ type: "resumed" }); // of the resumption that was cancelled
+    assert.equal(socket.last.type, "pause");
+    assert.notEqual(session.state.phase, "running");
+    assert.equal(session.state.isAutoPaused, false);
+    await plugIn();
+    assert.equal(socket.last.type, "resume");
+    session.close();
+  }
+});
+
+test("a call whose microphone was unplugged in the queue is paused once it is prepared", async () => {
+  const { session, socket, unplug, plugIn } = await connecting();
+  socket.hear(queued(1));
+  unplug();
+  socket.hear(QUEUE_DONE, PREPARED);
+  assert.equal(socket.last.type, "pause");
+  await plugIn();
+  assert.equal(socket.last.type, "resume");
+  session.close();
 });
 
 test("the barge-in of a cancelled start never takes the place of the next call's", async () => {

@@ -263,6 +263,23 @@ test("a page that is seen again while its socket is lost resumes on the next one
   assert.equal(session.state.phase, "running");
 });
 
+test("chunks that were lost with a socket are not waited for", () => {
+  const { session, socket, clock } = afterReturn(
+    ({ session }) => [1, 2, 3].forEach(() => session.sendChunk({ audio: SECOND })),
+    () => {},
+  );
+  socket.hear({ ...listens({ wall_clock_ms: 70 }), seq: 1 }); // missed while there was no socket
+  clock.atMs += 1_000;
+  session.sendChunk({ audio: SECOND });
+  clock.atMs += 100;
+  socket.hear(listens({ wall_clock_ms: 1_500 })); // of a unit that was running all the time
+  assert.equal(session.state.activity, "thinking");
+  socket.hear(listens({ wall_clock_ms: 70 }));
+  assert.equal(session.state.chunksServerDropped, 1);
+  session.sendChunk({ audio: SECOND });
+  assert.equal(session.state.activity, "listening");
+});
+
 test("a pause that the server may not have got is repeated, and so is its end", () => {
   const paused = afterReturn(
     () => {},

@@ -263,6 +263,21 @@ test("a page that is seen again while its socket is lost resumes on the next one
   assert.equal(session.state.phase, "running");
 });
 
+test("an interruption that the server may not have got is repeated until it listens", () => {
+  const speaking = (/** @type {ReturnType<typeof running>} */ { socket }) => socket.hear(speaks("a"));
+  const lost = afterReturn(speaking, ({ session }) => session.interrupt());
+  assert.deepEqual(lost.socket.kinds, ["interrupt"]);
+  const heard = afterReturn(
+    (scene) => {
+      speaking(scene);
+      scene.session.interrupt();
+      scene.socket.hear(listens());
+    },
+    () => {},
+  );
+  assert.deepEqual(heard.socket.kinds, []);
+});
+
 test("chunks that were lost with a socket are not waited for", () => {
   const { session, socket, clock } = afterReturn(
     ({ session }) => [1, 2, 3].forEach(() => session.sendChunk({ audio: SECOND })),

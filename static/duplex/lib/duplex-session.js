@@ -286,12 +286,13 @@ export class DuplexSession extends LiveSession {
     this.#returned = null;
   }
 
-  /** The server answers `pause` and `resume`; those it has not answered may be lost. @override @protected */
+  /** The server answers `pause`, `resume` and, by listening, `interrupt`; those it has not answered may be lost. @override @protected */
   onReturn() {
-    const { phase, isPauseConfirmed, isResuming, chunksSent } = this.state;
+    const { phase, isPauseConfirmed, isResuming, chunksSent, isInterrupted, isAwaitingListen } = this.state;
     this.#returned = { chunksSent, sentAtMs: null };
     if (PAUSE.has(phase) && !isPauseConfirmed) this.send({ type: "pause" });
     if (isResuming) this.send({ type: "resume" });
+    if (isInterrupted && isAwaitingListen) this.send({ type: "interrupt" });
   }
 
   /** @override @protected */

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Emitter } from "../../../static/shared/async.js";
 import { duplexCall } from "../../../static/duplex/lib/call-kinds.js";
 import { CodedError } from "../../../static/shared/texts.js";
-import { PREPARED, QUEUE_DONE, queued } from "../fakes/duplex-messages.js";
+import { PREPARED, QUEUE_DONE, listens, queued } from "../fakes/duplex-messages.js";
 import { stage } from "../fakes/duplex-stage.js";
 import { settle } from "../fakes/socket.js";
 
@@ -25,6 +25,7 @@ class FakeBargeIn extends EventTarget {
   /** @type {unknown} */ source = null;
   setDetector() {}
   setEnabled() {}
+  flush() {}
   /** @param {unknown} source */
   attach(source) {
     this.source = source;
@@ -64,10 +65,11 @@ async function connecting() {
   await call.start({ systemPrompt: "" });
   const socket = sockets.last();
   socket.open();
+  const microphone = () => /** @type {FakeMicrophone} */ (microphones.at(-1));
   const unplug = () => {
-    microphones.at(-1)?.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
+    microphone().dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
   };
-  return { session, socket, page, unplug, plugIn: () => (plugIn(), settle()) };
+  return { session, socket, page, microphone, unplug, plugIn: () => (plugIn(), settle()) };
 }
 
 async function talking() {
@@ -130,6 +132,20 @@ test("a call whose microphone was unplugged in the queue is paused once it is pr
   assert.equal(socket.last.type, "pause");
   await plugIn();
   assert.equal(socket.last.type, "resume");
+  session.close();
+});
+
+test("a file's call ends although the server did not report each chunk that it dropped", async (context) => {
+  const { session, socket, microphone } = await talking();
+  const audio = () => ({ detail: { audio: new Float32Array(16_000) } });
+  for (let count = 0; count < 3; count += 1) microphone().dispatchEvent(new CustomEvent("chunk", audio()));
+  socket.hear({ type: "warning", code: "late_chunk" }, listens());
+  context.mock.timers.enable({ apis: ["setInterval"] });
+  microphone().dispatchEvent(new CustomEvent("ended", { detail: null }));
+  context.mock.timers.tick(10_000);
+  assert.notEqual(socket.last.type, "stop");
+  context.mock.timers.tick(10_000);
+  assert.equal(socket.last.type, "stop");
   session.close();
 });
 

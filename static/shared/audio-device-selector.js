@@ -14,7 +14,7 @@ const ALIASES = ["default", "communications"]; // device ids that browsers use f
  * @typedef {Object} DeviceSelectorOptions
  * @property {string} prefix of the storage keys: `<prefix>_mic`, `<prefix>_speaker`, `<prefix>_camera`
  * @property {readonly DeviceKind[]} [kinds]
- * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] "" is the system default
+ * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] another device is to be used; "" is the system default
  *
  * @typedef {ReturnType<typeof mountAudioDeviceSelector>} DeviceSelector
  */
@@ -91,7 +91,13 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   };
   el.classList.add("devices");
   const draw = mountView(el, () => kinds.map(chooser));
-  if (navigator.mediaDevices) on(navigator.mediaDevices, "devicechange", () => void refresh());
+  /** The chosen device may have come or gone, so that another one is to be used. */
+  const follow = async () => {
+    const before = kinds.map(idOf);
+    await refresh();
+    kinds.forEach((kind, at) => idOf(kind) === before[at] || onChange?.(kind, idOf(kind)));
+  };
+  if (navigator.mediaDevices) on(navigator.mediaDevices, "devicechange", () => void follow());
   void refresh();
   return {
     /** Device to open; "" is the system default. */

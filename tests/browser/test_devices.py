@@ -78,3 +78,38 @@ def test_unplugged_in_the_middle_and_plugged_in_again(
     calls.wait_for_phase(page, "running")
     expect(page.locator("#notice")).to_be_hidden()
     assert held_tracks(page, "microphone") == 1
+
+
+def test_the_chosen_microphone_is_used_again_when_it_comes_back(
+    visit: Visits, fake_site: RunningSystem, problems: Problems
+) -> None:
+    problems.allow(NO_VOICE)
+    page = visit("/half_duplex", at=fake_site)
+    calls.start(page)
+    chosen = page.locator("[data-device=mic] option").nth(1).get_attribute("value")
+    page.evaluate(
+        """(chosen) => {
+            const media = navigator.mediaDevices;
+            const [ask, list] = [media.getUserMedia, media.enumerateDevices];
+            const opened = [];
+            media.getUserMedia = (wanted) => {
+                opened.push(wanted.audio.deviceId?.exact === chosen);
+                document.documentElement.dataset.opened = opened.join();
+                return ask(wanted);
+            };
+            media.enumerateDevices = async () =>
+                (await list()).filter(({ deviceId }) => !window.isGone || deviceId !== chosen);
+            window.setGone = (isGone) => {
+                window.isGone = isGone;
+                media.dispatchEvent(new Event("devicechange"));
+            };
+        }""",
+        chosen,
+    )
+    page.locator("[data-device=mic]").select_option(chosen, force=True)
+    opened = expect(page.locator("html"))
+    opened.to_have_attribute("data-opened", "true")
+    page.evaluate("setGone(true)")
+    opened.to_have_attribute("data-opened", "true,false")
+    page.evaluate("setGone(false)")
+    opened.to_have_attribute("data-opened", "true,false,true")

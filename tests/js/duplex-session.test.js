@@ -216,6 +216,20 @@ test("a page hidden while it waited pauses as soon as it is ready", () => {
   assert.equal(session.state.phase, "pausing");
 });
 
+test("a page that is hidden again before it has resumed stays paused", () => {
+  const { session, socket, page } = running();
+  page.set(true);
+  socket.hear({ type: "paused", timeout: 60 });
+  page.set(false);
+  page.set(true);
+  socket.hear({ type: "resumed" }, { type: "paused", timeout: 60 });
+  assert.deepEqual(socket.kinds.slice(-3), ["pause", "resume", "pause"]);
+  assert.equal(session.state.phase, "paused");
+  page.set(false);
+  socket.hear({ type: "resumed" });
+  assert.equal(session.state.phase, "running");
+});
+
 test("without the setting a hidden page goes on", () => {
   const { session, page } = running({ isAutoPauseOn: () => false });
   page.set(true);
@@ -247,6 +261,38 @@ test("a page that is seen again while its socket is lost resumes on the next one
   assert.deepEqual(socket.kinds, ["resume"]);
   socket.hear({ type: "resumed" });
   assert.equal(session.state.phase, "running");
+});
+
+test("an interruption that the server may not have got is repeated until it listens", () => {
+  const speaking = (/** @type {ReturnType<typeof running>} */ { socket }) => socket.hear(speaks("a"));
+  const lost = afterReturn(speaking, ({ session }) => session.interrupt());
+  assert.deepEqual(lost.socket.kinds, ["interrupt"]);
+  const heard = afterReturn(
+    (scene) => {
+      speaking(scene);
+      scene.session.interrupt();
+      scene.socket.hear(listens());
+    },
+    () => {},
+  );
+  assert.deepEqual(heard.socket.kinds, []);
+});
+
+test("chunks that were lost with a socket are not waited for", () => {
+  const { session, socket, clock } = afterReturn(
+    ({ session }) => [1, 2, 3].forEach(() => session.sendChunk({ audio: SECOND })),
+    () => {},
+  );
+  socket.hear({ ...listens({ wall_clock_ms: 70 }), seq: 1 }); // missed while there was no socket
+  clock.atMs += 1_000;
+  session.sendChunk({ audio: SECOND });
+  clock.atMs += 100;
+  socket.hear(listens({ wall_clock_ms: 1_500 })); // of a unit that was running all the time
+  assert.equal(session.state.activity, "thinking");
+  socket.hear(listens({ wall_clock_ms: 70 }));
+  assert.equal(session.state.chunksServerDropped, 1);
+  session.sendChunk({ audio: SECOND });
+  assert.equal(session.state.activity, "listening");
 });
 
 test("a pause that the server may not have got is repeated, and so is its end", () => {

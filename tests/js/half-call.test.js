@@ -222,6 +222,38 @@ test("a microphone that is unplugged can be taken up again in the same call", as
   call.session?.close();
 });
 
+test("a microphone that is chosen or appears while another one is being opened is the one that is used", async () => {
+  for (const fails of [false, true]) {
+    const { call, microphones, door } = await talking();
+    /** @type {(() => void)[]} */ const answers = [];
+    const wait = () => (door.wait = new Promise((resolve) => answers.push(resolve)));
+    wait();
+    const first = call.reopenSource();
+    wait();
+    const last = call.reopenSource();
+    door.fail = fails ? Object.assign(new Error("none"), { code: "no_microphone" }) : null;
+    answers[0]();
+    await settle();
+    door.fail = null;
+    answers[1]();
+    await Promise.all([first, last]);
+    assert.deepEqual(
+      microphones.map(({ isStarted, isClosed }) => [isStarted, isClosed]),
+      fails
+        ? [
+            [true, true],
+            [true, false],
+          ]
+        : [
+            [true, true],
+            [false, true],
+            [true, false],
+          ],
+    );
+    call.session?.close();
+  }
+});
+
 test("a silent microphone is told and taken back", async () => {
   const { call, microphone, events } = await talking();
   microphone.tell("silent");

@@ -164,6 +164,17 @@ test("an answer that was complete before the server heard of the stop counts as 
   assert.equal(session.state.turns[0].isInterrupted, true);
 });
 
+test("an interruption that was lost with its socket is repeated on the next one", () => {
+  const { session, sockets, socket } = listening();
+  socket.hear({ type: "session_resumable", session_id: "s", resume_token: "abc", grace_s: 60 }, GENERATING, piece());
+  socket.vanish();
+  session.interrupt();
+  mock.timers.tick(200);
+  sockets.last().open();
+  sockets.last().hear({ type: "session_resumed", last_seq: 5, lost_messages: 0, away_ms: 200 });
+  assert.deepEqual(sockets.last().kinds, ["interrupt"]);
+});
+
 test("there is nothing to interrupt while it listens", () => {
   const { session, socket } = listening();
   session.interrupt();

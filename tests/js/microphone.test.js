@@ -57,6 +57,24 @@ test("a refusal carries its code and what the browser said", async () => {
   await assert.rejects(openMicrophone(), { code: "permission_denied", cause: refusal });
 });
 
+test("a chosen device that is gone gives way to the default one, and a refusal does not", async () => {
+  const { mediaDevices } = navigator;
+  const granted = mediaDevices.getUserMedia;
+  /** @type {(object | undefined)[]} */ const devices = [];
+  for (const name of ["OverconstrainedError", "NotAllowedError"]) {
+    mediaDevices.getUserMedia = async (constraints) => {
+      const given = /** @type {any} */ (constraints);
+      const { deviceId } = given.audio ?? given.video;
+      devices.push(deviceId);
+      if (deviceId) throw new DOMException("gone", name);
+      return granted(constraints);
+    };
+    if (name === "NotAllowedError") await assert.rejects(openMicrophone({ deviceId: "old" }), { code: "permission_denied" });
+    else await openMicrophone({ deviceId: "old" });
+  }
+  assert.deepEqual(devices, [{ exact: "old" }, undefined, { exact: "old" }]);
+});
+
 test("chunks and levels come as events, the rest before stop resolves", async () => {
   const microphone = await openMicrophone();
   const [worklet] = FakeWorkletNode.made;

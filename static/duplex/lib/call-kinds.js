@@ -17,6 +17,7 @@ import { initialHalfState, initialState, UserTurns } from "./session-state.js";
 export const HALF_CHUNK_SAMPLES = 8_000;
 
 const FINISH_POLL_MS = 100;
+const FINISH_QUIET_POLLS = 150; // 15 s without a result: the rest was dropped, of which the server does not report each chunk
 
 /** @param {DuplexCallOptions} options @returns {DuplexCall} */
 export const duplexCall = (options) => new Call(options, (call) => new FullDuplex(call, options));
@@ -109,7 +110,7 @@ class FullDuplex {
   onSourceLost(/** @type {boolean} */ isLost) {
     const { session, state } = this.#call;
     if (isLost) {
-      this.#isPausedByLoss ||= state.phase === "running";
+      this.#isPausedByLoss ||= state.phase === "running" || state.isResuming || state.isAutoPaused;
       session?.pause();
     } else if (this.#isPausedByLoss) session?.resume({ isAuto: true });
   }
@@ -136,9 +137,12 @@ class FullDuplex {
   /** Ends the call once the model has finished speaking. */
   onFileOver() {
     clearInterval(this.#finishTimer);
+    let [quietPolls, lastReceived] = [0, 0];
     this.#finishTimer = setInterval(() => {
-      const { chunksSent, chunksReceived, chunksServerDropped } = this.#call.state;
-      const isAnswered = chunksReceived + chunksServerDropped >= chunksSent;
+      const { chunksSent, chunksReceived, chunksServerDropped, isLost, phase } = this.#call.state;
+      const isQuiet = chunksReceived === lastReceived && phase === "running" && !isLost;
+      [quietPolls, lastReceived] = [isQuiet ? quietPolls + 1 : 0, chunksReceived];
+      const isAnswered = chunksReceived + chunksServerDropped >= chunksSent || quietPolls >= FINISH_QUIET_POLLS;
       if (isAnswered && !this.#call.player?.isPlaying) this.#call.stop();
     }, FINISH_POLL_MS);
   }

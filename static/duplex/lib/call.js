@@ -62,6 +62,7 @@ export class Call extends Emitter {
   #round = 0; // incremented at each start and end, so that devices that open too late are closed again
   #wasQueued = false;
   #isReopening = false;
+  /** @type {number | null} round whose source is to be opened again */ #reopenRound = null;
   #isSourceLost = false;
   /** @type {(() => Promise<void>)[]} */ #closers = [];
   /** @type {Promise<unknown>} until the last call's devices are closed */ #closing = Promise.resolve();
@@ -174,6 +175,7 @@ export class Call extends Emitter {
       this.source?.start();
       this.#wakeLock ??= this.#options.parts.keepAwake();
       this.#awaitSound();
+      if (this.#isSourceLost) this.kind.onSourceLost?.(true); // in the queue, where there was nothing to pause
       this.emit("prepared", null);
     });
     on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {
@@ -263,10 +265,16 @@ export class Call extends Emitter {
   }
 
   async #reopen() {
-    if (!this.isActive || this.devices.isStarting || this.#isReopening) return;
+    if (!this.isActive || this.devices.isStarting) return;
+    this.#reopenRound = this.#round; // another microphone may be chosen, or appear, while one is being opened
+    if (this.#isReopening) return;
     this.#isReopening = true;
     try {
-      await this.#openSource(this.#round);
+      while (this.#reopenRound !== null) {
+        const round = this.#reopenRound;
+        this.#reopenRound = null;
+        await this.#openSource(round).catch((error) => this.#reopenRound ?? Promise.reject(error));
+      }
     } finally {
       this.#isReopening = false;
     }

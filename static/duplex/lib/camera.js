@@ -2,7 +2,7 @@
 
 import { CodedError } from "../../shared/texts.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
-import { openUserMedia } from "./capture.js";
+import { openChosen, openUserMedia } from "./capture.js";
 
 /** @import { CameraOptions, Frame } from "../../../types/devices.js" */
 
@@ -58,12 +58,10 @@ export async function readPicture(file) {
 
 /** @param {Pick<CameraOptions, "facing" | "deviceId">} options @throws {CodedError} */
 function openStream({ facing = "user", deviceId }) {
-  const video = {
-    ...(deviceId ? { deviceId: { exact: deviceId } } : { facingMode: facing }),
-    width: { ideal: WANTED_WIDTH_PX },
-    height: { ideal: WANTED_HEIGHT_PX },
-  };
-  return openUserMedia({ video }, "not_found");
+  const size = { width: { ideal: WANTED_WIDTH_PX }, height: { ideal: WANTED_HEIGHT_PX } };
+  const ask = (/** @type {{deviceId?: object}} */ device) =>
+    openUserMedia({ video: { ...(device.deviceId ? device : { facingMode: facing }), ...size } }, "not_found");
+  return openChosen(ask, deviceId, "not_found");
 }
 
 /** An open camera. Event `ended` (CodedError "unplugged") when it is taken away. */

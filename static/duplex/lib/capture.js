@@ -110,6 +110,18 @@ export async function openUserMedia(constraints, missing) {
   }
 }
 
+/**
+ * Opens the chosen device, or the default one if it is gone: before permission is granted the browser hides which there are.
+ * @template Opened
+ * @param {(device: {deviceId?: {exact: string}}) => Promise<Opened>} open
+ * @param {string | undefined} deviceId
+ * @param {string} missing code if there is no such device
+ */
+export async function openChosen(open, deviceId, missing) {
+  if (!deviceId) return open({});
+  return open({ deviceId: { exact: deviceId } }).catch((error) => (error?.code === missing ? open({}) : Promise.reject(error)));
+}
+
 const SILENT_AFTER_MS = 2_000; // duration of all-zero samples from which the microphone counts as silent, ms
 const LEVEL_INTERVAL_MS = 50;
 
@@ -184,9 +196,9 @@ export class Microphone extends Capture {
 /** Levels are delivered at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {CodedError} */
 export async function openMicrophone(options = {}) {
   const { deviceId, echoCancellation = true, noiseSuppression = true, autoGainControl = true } = options;
-  const device = deviceId ? { deviceId: { exact: deviceId } } : {};
-  const audio = { ...device, channelCount: 1, echoCancellation, noiseSuppression, autoGainControl };
-  const stream = await openUserMedia({ audio }, "no_microphone");
+  const wish = { channelCount: 1, echoCancellation, noiseSuppression, autoGainControl };
+  const ask = (/** @type {object} */ device) => openUserMedia({ audio: { ...device, ...wish } }, "no_microphone");
+  const stream = await openChosen(ask, deviceId, "no_microphone");
   /** @type {Microphone | null} */ let microphone = null;
   try {
     microphone = new Microphone(stream, options);

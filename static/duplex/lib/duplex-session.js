@@ -29,6 +29,10 @@ export class DuplexSession extends LiveSession {
   #options;
   #seq = 0;
   #budget = new UploadBudget();
+  /** After another socket took over: how many chunks were sent before, and when the first one was sent on it.
+   * @type {{chunksSent: number, sentAtMs: number | null} | null}
+   */
+  #returned = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #drainTimer;
   /** @type {PlayerGap[]} not yet reported */ #gaps = [];
   #gapsLeftOut = 0;
@@ -77,6 +81,7 @@ export class DuplexSession extends LiveSession {
       this.warn("upload_slow", "", this.state.chunksUploadDropped);
       return "upload_dropped";
     }
+    if (this.#returned) this.#returned.sentAtMs ??= this.clock.nowMs();
     const sentBytes = this.send({
       type: "audio_chunk",
       audio: floatsToBase64(audio),
@@ -92,13 +97,16 @@ export class DuplexSession extends LiveSession {
   }
 
   /**
-   * Pauses: stops sending, plays the rest, then is paused.
+   * Pauses, or cancels a resumption in progress: stops sending, plays the rest, then is paused.
    * @param {{isAuto?: boolean}} [how] `isAuto`: resumes by itself when the page becomes visible.
    */
   pause({ isAuto = false } = {}) {
-    if (this.state.phase !== "running") return;
-    const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
-    this.change({ phase: "pausing", isAutoPaused: isAuto, ...fresh });
+    const { phase, isResuming, isAutoPaused } = this.state;
+    const isPause = PAUSE.has(phase);
+    if (isPause && isAutoPaused && !isAuto && !isResuming) return this.change({ isAutoPaused: false }); // from now on it lasts
+    if (phase !== "running" && !(isPause && isResuming)) return;
+    const fresh = { isPauseConfirmed: false, isDrained: phase === "paused", isResuming: false };
+    this.change({ phase: phase === "paused" ? phase : "pausing", isAutoPaused: isAuto, ...fresh });
     this.send({ type: "pause" });
     this.#checkDrained();
     if (this.state.isDrained) return;
@@ -221,6 +229,7 @@ export class DuplexSession extends LiveSession {
     this.change(afterResult(before, result, this.clock.nowMs(), this.clock.unixMs()));
     const unit = /** @type {UnitRecord} */ (this.state.units.at(-1));
     const { turnId, step, isEndOfTurn, arrivalMs } = unit;
+    this.#countLost(unit);
     if (breaksOff(result, before.isTurnOpen)) this.emit("flush", { cause: "barge_in" });
     else if (!unit.isListen && !isMuted(before)) {
       const [text, audioBase64] = [result.text || "", result.audio_data || ""];
@@ -230,6 +239,15 @@ export class DuplexSession extends LiveSession {
     this.emit("result", { result, unit });
     const maxKvTokens = this.#options.getMaxKvTokens();
     if (maxKvTokens > 0 && this.state.kvTokens >= maxKvTokens) this.leave(endReason("kv_limit"));
+  }
+
+  /** Once a chunk sent on the new socket is answered, those before it that were not are lost with the old one. */
+  #countLost(/** @type {UnitRecord} */ { arrivalMs, wallClockMs }) {
+    const { chunksSent = 0, sentAtMs = null } = this.#returned ?? {};
+    if (sentAtMs === null || arrivalMs - wallClockMs < sentAtMs) return;
+    const { chunksReceived, chunksServerDropped } = this.state;
+    this.#returned = null;
+    this.change({ chunksServerDropped: Math.max(chunksServerDropped, chunksSent + 1 - chunksReceived) });
   }
 
   #speak(/** @type {SessionState} */ before, /** @type {Omit<SpeakEvent, "sampleRateHz" | "isTurnStart">} */ speech) {
@@ -265,13 +283,16 @@ export class DuplexSession extends LiveSession {
   onStarted() {
     this.#seq = 0;
     this.#budget = new UploadBudget();
+    this.#returned = null;
   }
 
-  /** The server answers `pause` and `resume`; those it has not answered may be lost. @override @protected */
+  /** The server answers `pause`, `resume` and, by listening, `interrupt`; those it has not answered may be lost. @override @protected */
   onReturn() {
-    const { phase, isPauseConfirmed, isResuming } = this.state;
-    if (phase === "pausing" && !isPauseConfirmed) this.send({ type: "pause" });
+    const { phase, isPauseConfirmed, isResuming, chunksSent, isInterrupted, isAwaitingListen } = this.state;
+    this.#returned = { chunksSent, sentAtMs: null };
+    if (PAUSE.has(phase) && !isPauseConfirmed) this.send({ type: "pause" });
     if (isResuming) this.send({ type: "resume" });
+    if (isInterrupted && isAwaitingListen) this.send({ type: "interrupt" });
   }
 
   /** @override @protected */

@@ -220,6 +220,11 @@ export class HalfDuplexSession extends LiveSession {
     this.onVisibility(this.visibility.isHidden());
   }
 
+  /** The server may not have got it. @override @protected */
+  onReturn() {
+    if (this.state.isInterrupting && this.state.gate === "generating") this.send({ type: "interrupt" });
+  }
+
   /** @override @protected */
   onOver() {
     clearTimeout(this.#gateTimer);

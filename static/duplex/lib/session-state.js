@@ -62,7 +62,7 @@ export const initialState = () => ({
   isHeardEarly: false, // part of the next unit's audio was sent ahead
   chunksSent: 0,
   chunksReceived: 0, // results
-  chunksServerDropped: 0, // at least this many, by the server's warnings
+  chunksServerDropped: 0, // at least this many, by the server's warnings, or lost with a socket
   framesSent: 0,
   kvTokens: 0,
   visionSlices: 0, // of the last unit

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Emitter } from "../../../static/shared/async.js";
 import { duplexCall } from "../../../static/duplex/lib/call-kinds.js";
 import { CodedError } from "../../../static/shared/texts.js";
-import { PREPARED, QUEUE_DONE } from "../fakes/duplex-messages.js";
+import { PREPARED, QUEUE_DONE, listens, queued } from "../fakes/duplex-messages.js";
 import { stage } from "../fakes/duplex-stage.js";
 import { settle } from "../fakes/socket.js";
 
@@ -25,6 +25,7 @@ class FakeBargeIn extends EventTarget {
   /** @type {unknown} */ source = null;
   setDetector() {}
   setEnabled() {}
+  flush() {}
   /** @param {unknown} source */
   attach(source) {
     this.source = source;
@@ -41,8 +42,8 @@ class FakeMicrophone extends EventTarget {
 
 const SETTINGS = { playbackDelayMs: 200, speakerId: "", maxKvTokens: 0, isAutoPauseOn: true, isBargeInOn: true };
 
-/** A running call with a real session, whose microphone can be unplugged and plugged in again. */
-async function talking() {
+/** A call that connects, with a real session, whose microphone can be unplugged and plugged in again. */
+async function connecting() {
   const { session, sockets, page } = stage();
   /** @type {FakeMicrophone[]} */ const microphones = [];
   let plugIn = () => {};
@@ -64,11 +65,17 @@ async function talking() {
   await call.start({ systemPrompt: "" });
   const socket = sockets.last();
   socket.open();
-  socket.hear(QUEUE_DONE, PREPARED);
+  const microphone = () => /** @type {FakeMicrophone} */ (microphones.at(-1));
   const unplug = () => {
-    microphones.at(-1)?.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
+    microphone().dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
   };
-  return { session, socket, page, unplug, plugIn: () => (plugIn(), settle()) };
+  return { session, socket, page, microphone, unplug, plugIn: () => (plugIn(), settle()) };
+}
+
+async function talking() {
+  const scene = await connecting();
+  scene.socket.hear(QUEUE_DONE, PREPARED);
+  return scene;
 }
 
 test("a microphone that is plugged in again resumes what its loss paused, and not what the user paused", async () => {
@@ -97,6 +104,49 @@ test("a microphone that is plugged in again in a hidden page is not live before 
     assert.equal(socket.last.type, "resume");
     session.close();
   }
+});
+
+test("a call that a hidden page paused does not resume without its microphone", async () => {
+  for (const isResuming of [false, true]) {
+    const { session, socket, page, unplug, plugIn } = await talking();
+    page.set(true);
+    socket.hear({ type: "paused", timeout: 60 });
+    if (isResuming) page.set(false);
+    unplug();
+    page.set(false);
+    if (isResuming) socket.hear({ type: "resumed" }); // of the resumption that was cancelled
+    assert.equal(socket.last.type, "pause");
+    assert.notEqual(session.state.phase, "running");
+    assert.equal(session.state.isAutoPaused, false);
+    await plugIn();
+    assert.equal(socket.last.type, "resume");
+    session.close();
+  }
+});
+
+test("a call whose microphone was unplugged in the queue is paused once it is prepared", async () => {
+  const { session, socket, unplug, plugIn } = await connecting();
+  socket.hear(queued(1));
+  unplug();
+  socket.hear(QUEUE_DONE, PREPARED);
+  assert.equal(socket.last.type, "pause");
+  await plugIn();
+  assert.equal(socket.last.type, "resume");
+  session.close();
+});
+
+test("a file's call ends although the server did not report each chunk that it dropped", async (context) => {
+  const { session, socket, microphone } = await talking();
+  const audio = () => ({ detail: { audio: new Float32Array(16_000) } });
+  for (let count = 0; count < 3; count += 1) microphone().dispatchEvent(new CustomEvent("chunk", audio()));
+  socket.hear({ type: "warning", code: "late_chunk" }, listens());
+  context.mock.timers.enable({ apis: ["setInterval"] });
+  microphone().dispatchEvent(new CustomEvent("ended", { detail: null }));
+  context.mock.timers.tick(10_000);
+  assert.notEqual(socket.last.type, "stop");
+  context.mock.timers.tick(10_000);
+  assert.equal(socket.last.type, "stop");
+  session.close();
 });
 
 test("the barge-in of a cancelled start never takes the place of the next call's", async () => {

@@ -132,3 +132,46 @@ def test_a_lock_of_its_own_process_id_is_stale(project: Path) -> None:
         ". scripts/one_at_a_time.sh; one_at_a_time packages"
     )
     assert subprocess.run(["bash", "-c", script], cwd=project, timeout=LIMIT_S).returncode == 0
+
+
+SLOW_READLINK = """\
+#!/bin/bash
+PATH=${PATH#*:}
+readlink "$@"
+[ -e read ] || { touch read; until [ -e go ]; do sleep 0.05; done; }
+"""
+
+
+def test_of_two_that_see_a_dead_holder_only_one_takes_the_lock(project: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (project / ".venv").mkdir()
+    (project / ".venv" / "packages.lock").symlink_to(str(dead.pid))
+    slow = project / "slow"
+    slow.mkdir()
+    (slow / "readlink").write_text(SLOW_READLINK)
+    (slow / "readlink").chmod(0o755)
+
+    def take(path: str) -> subprocess.Popen[str]:
+        script = ". scripts/one_at_a_time.sh; one_at_a_time packages; echo held; read -r || true"
+        return subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=project,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    late = take(f"{slow}:{os.environ['PATH']}")
+    eventually("it has seen the dead holder", (project / "read").exists)
+    with take(os.environ["PATH"]) as first, late:
+        assert first.stdout and late.stdout
+        assert first.stdout.readline() == "held\n"
+        (project / "go").touch()
+        said = late.stdout.readline()
+        first.communicate("\n", LIMIT_S)
+        assert said == f"Waiting for process {first.pid}, which holds .venv/packages.lock\n"
+        assert late.communicate("\n", LIMIT_S)[0] == "held\n"
+    assert [path.name for path in (project / ".venv").iterdir()] == []

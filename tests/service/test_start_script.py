@@ -34,6 +34,21 @@ def test_help_installs_nothing(launched: Launched) -> None:
     assert "--status | --stop | --help\n" in launched.output
 
 
+@pytest.mark.parametrize("name", ["start_all.sh", "talk.sh"])
+def test_a_symbolic_link_starts_the_project_that_it_points_to(tmp_path: Path, name: str) -> None:
+    project, link = tmp_path / "a project", tmp_path / "live"
+    for place, text in ((".venv/bin/python", 'echo "$PYTHONPATH"'), ("scripts/setup.sh", "")):
+        program = project / place
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/bash\n{text}\n")
+        program.chmod(0o755)
+    shutil.copy(ROOT / name, project)
+    link.symlink_to(project / name)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    said = subprocess.run([str(link), "--status"], env=environment, capture_output=True, text=True)
+    assert (said.stdout, said.stderr) == (f"{project.resolve()}\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_installation_leaves_no_installer(
     launched: Launched, number: signal.Signals

@@ -61,6 +61,7 @@ def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
         *_packages(gpus),
         *_extras(planner.settings),
         *_models(gpus, planner),
+        *_files(planner.settings),
         *_disk(planner.settings),
         *_ports(gpus, planner),
         *_limits(planner.settings),
@@ -150,6 +151,21 @@ def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
 
 def _is_hub_id(model_path: str) -> bool:
     return not Path(model_path).is_absolute()  # the settings make paths of folders absolute
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    """Report missing files without which a program does not start."""
+    model, security = settings.model, settings.security
+    needed = {
+        "model.pt_path": model.pt_path,
+        "audio.ref_audio_path": settings.audio.ref_audio_path,
+        "security.worker_ca": security.worker_ca,
+        "security.worker_certfile": security.worker_certfile,
+        "security.worker_keyfile": security.worker_keyfile,
+    }
+    for key, path in needed.items():
+        if path is not None and not path.is_file():
+            yield Finding("files", Verdict.MISSING, f"{path} is not a file", key)
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:

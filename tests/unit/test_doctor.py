@@ -130,6 +130,21 @@ MODEL = {"model": {"model_path": "openbmb/MiniCPM-o-4_5"}}
             True,
         ),
         ({}, [BIG], {}, "checkpoint: none configured.*minicpmo-live download", False),
+        ({}, [], {"model": {"pt_path": "/no/pt"}}, r"/no/pt is not a file \| model.pt_path", True),
+        (
+            {},
+            [],
+            {"audio": {"ref_audio_path": "/no/wav"}},
+            r"/no/wav is not a file \| audio.ref_audio_path",
+            True,
+        ),
+        (
+            {},
+            [],
+            {"security": {"worker_tls": True, "worker_ca": "/no/ca.pem"}},
+            r"/no/ca.pem is not a file \| security.worker_ca",
+            True,
+        ),
         ({"has_pages": False}, [], {}, r"pages: .*\| scripts/setup.sh pages", False),
         (
             {"missing_programs": ("flite",)},

@@ -5,7 +5,7 @@
 #   ./start_all.sh --ray ADDRESS [--workers N|MIN:MAX] ...   # over many machines: docs/ray.md
 # Settings: config.example.json, copied to config.json; or OMNI_<SECTION>_<KEY>.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # where a symbolic link to this file points
 python=$here/.venv/bin/python
 extras=gateway,worker
 case " $* " in *" --ray"*) extras+=,ray ;; esac

@@ -3,7 +3,7 @@
 #   ./talk.sh [SOUND-OR-VIDEO] [options of python -m core.talk]
 # Without CHECKPOINT it uses the embedded model, or a toy with random weights where there is none.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # where a symbolic link to this file points
 
 "$here/scripts/setup.sh" worker
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}

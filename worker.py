@@ -49,7 +49,7 @@ from settings.embedded import (
     default_checkpoint,
     find_cascade,
 )
-from settings.workers import worker_name
+from settings.workers import LAST_PORT, worker_name
 
 UNUSABLE: Final = 2  # exit code
 # Freed memory of different sizes can be joined: 0.6 GB less with one conversation in int4.
@@ -226,7 +226,7 @@ FAKE_HELP: Final = "A delay of the fake backend, such as unit=100; repeatable."
 @cli.command()
 def main(
     host: Annotated[str | None, typer.Option(help="Address to bind to.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; else the base port + index.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=LAST_PORT, help="Else by index.")] = None,
     worker_index: Annotated[int, typer.Option(min=0, help="Number of this worker.")] = 0,
     name: Annotated[
         str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -92,7 +93,9 @@ def download(
             _refuse(str(error))
     typer.echo(f"{folder}")
     if what != "nano":
-        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} {COMMAND}")
+        # The setting is relative to another folder than the command line.
+        place = shlex.quote(str(folder.resolve())) if Path(what).expanduser().is_dir() else what
+        typer.echo(f"OMNI_MODEL_MODEL_PATH={place} {COMMAND}")
 
 
 def _first_word(context: typer.Context) -> tuple[str, list[str]]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from config import HOME, HOME_VARIABLE, PROJECT_ROOT
+from core.files import locked
 from core.sums import SUMS_FILE
 from launcher.display import Display
 from launcher.plan import Planner
@@ -50,7 +54,8 @@ class DefaultModels:
             return self._data_dir / EMBEDDED_FOLDER
         if not _is_checkpoint(toy):
             self._display.say(f"Making a toy checkpoint in {shown(toy)}")
-            if failure := await self._make(toy, self._planner.programs.tiny_checkpoint):
+            command, is_made = self._planner.programs.tiny_checkpoint, partial(_is_checkpoint, toy)
+            if failure := await self._make(toy, command, is_made):
                 raise StartError(f"Making the toy checkpoint failed: it {failure}")
         self._display.say(
             f"No model.model_path is configured: using the toy model in {shown(toy)}. Its weights "
@@ -116,23 +121,40 @@ class DefaultModels:
         newest, exists = _content(self._sums), _is_checkpoint(folder)
         if self._planner.settings.model.embedded == "toy" or newest is None:
             return False
-        is_current = exists and _content(folder / SUMS_FILE) == newest
+        is_current = _is_current(folder, newest)
         chosen = self._planner.settings.transcription
         needs_transcriber = chosen.by in ("auto", "whisper") and chosen.whisper_path is None
-        if is_current and ((folder / WHISPER_FOLDER).is_dir() or not needs_transcriber):
+
+        def is_complete() -> bool:
+            has_transcriber = (folder / WHISPER_FOLDER).is_dir() or not needs_transcriber
+            return _is_current(folder, newest) and has_transcriber
+
+        if is_complete():
             return True
         download = "" if exists else ": a single download of 70 MB"
         missing = ", whose transcriber is missing: a download of 70 MB" if is_current else download
         self._display.say(f"Assembling the embedded model in {shown(folder)}{missing}")
         flags = ("--earlier", str(folder)) if exists else ()
-        if not await self._make(folder, self._planner.programs.embedded_checkpoint, *flags):
+        command = self._planner.programs.embedded_checkpoint
+        if not await self._make(folder, command, is_complete, *flags):
             return True
         instead = "the earlier one is used" if exists else "a toy takes its place"
         self._display.say(f"The embedded model could not be assembled; {instead}.", "yellow")
         return exists
 
-    async def _make(self, folder: Path, command: tuple[str, ...], *flags: str) -> str:
-        """Run a command that writes a checkpoint; return the failure, empty on success."""
+    async def _make(
+        self, folder: Path, command: tuple[str, ...], is_made: Callable[[], bool], *flags: str
+    ) -> str:
+        """Make a checkpoint unless another program has; return the failure, empty on success."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f".{folder.name}.lock")
+        with (
+            ExitStack() as stack
+        ):  # otherwise `serve` and `talk` delete each other's unfinished one
+            await until(partial(_has_locked, lock, stack), self._pace.poll_s)
+            return "" if is_made() else await self._write(folder, command, *flags)
+
+    async def _write(self, folder: Path, command: tuple[str, ...], *flags: str) -> str:
         scratch = folder.with_name(f"{folder.name}.tmp")
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -167,6 +189,19 @@ def shown(path: Path) -> str:
 
 def _content(file: Path) -> bytes | None:
     return file.read_bytes() if file.is_file() else None
+
+
+def _is_current(folder: Path, sums: bytes | None) -> bool:
+    return _is_checkpoint(folder) and _content(folder / SUMS_FILE) == sums
+
+
+def _has_locked(path: Path, stack: ExitStack) -> bool:
+    """Lock a file until the stack is closed, or return False if another program has."""
+    try:
+        stack.enter_context(locked(path, waits=False))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_checkpoint(folder: Path) -> bool:

@@ -61,6 +61,7 @@ def examine(planner: Planner, gpus: Sequence[Gpu]) -> list[Finding]:
         *_packages(gpus),
         *_extras(planner.settings),
         *_models(gpus, planner),
+        *_files(planner.settings),
         *_disk(planner.settings),
         *_ports(gpus, planner),
         *_limits(planner.settings),
@@ -143,13 +144,36 @@ def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:
     elif path is None:
         state = "none configured, so the embedded model is used"
         yield Finding("checkpoint", Verdict.ADVICE, state, "minicpmo-live download")
-    if path is not None and not _is_hub_id(path) and not (Path(path) / CONFIG_FILE).is_file():
-        state = f"{path} holds no {CONFIG_FILE}"
+    if path is not None and not _is_hub_id(path) and not _is_readable(Path(path) / CONFIG_FILE):
+        state = f"{path} holds no {CONFIG_FILE} that can be read"
         yield Finding("checkpoint", Verdict.MISSING, state, "model.model_path")
 
 
 def _is_hub_id(model_path: str) -> bool:
     return not Path(model_path).is_absolute()  # the settings make paths of folders absolute
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    """Report unreadable files without which a program does not start."""
+    model, security = settings.model, settings.security
+    needed = {
+        "model.pt_path": model.pt_path,
+        "audio.ref_audio_path": settings.audio.ref_audio_path,
+        "security.worker_ca": security.worker_ca,
+        "security.worker_certfile": security.worker_certfile,
+        "security.worker_keyfile": security.worker_keyfile,
+    }
+    for key, path in needed.items():
+        if path is not None and not _is_readable(path):
+            yield Finding("files", Verdict.MISSING, f"{path} cannot be read", key)
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        with path.open("rb"):
+            return True
+    except OSError:
+        return False
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
@@ -171,7 +195,8 @@ def _room(folder: Path, needed_gb: float, fix: str) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())
+    # `Path.exists` raises where a folder may not be searched.
+    return next(path for path in (folder, *folder.parents) if os.path.exists(path))
 
 
 def _ports(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:

@@ -8,8 +8,7 @@ one_at_a_time() {
     until ln -s $$ "$lock" 2>/dev/null; do
         holder=$(readlink "$lock" || true)
         if [ "$holder" = $$ ] || { [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; }; then
-            rm -f "$lock"
-            continue
+            take_from "$holder" && continue
         fi
         if [ -n "$holder" ] && [ -z "$printed" ]; then
             echo "Waiting for process $holder, which holds $lock" >&2
@@ -18,4 +17,16 @@ one_at_a_time() {
         sleep 0.2
     done
     trap 'rm -f "$lock"' EXIT
+}
+
+# Removes the link of a dead holder, unless another program is doing it: a second removal would remove
+# the link of the one that holds the lock by then. Fails if it has to be tried again later.
+take_from() {
+    local turn=$lock.$1
+    if ! ln -s $$ "$turn" 2>/dev/null; then
+        kill -0 "$(readlink "$turn")" 2>/dev/null || rm -f "$turn"
+        return 1
+    fi
+    [ "$(readlink "$lock" || true)" != "$1" ] || rm -f "$lock"
+    rm -f "$turn"
 }

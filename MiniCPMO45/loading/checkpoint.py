@@ -132,11 +132,15 @@ def read_headers(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _read_header(file: Path) -> dict[str, StoredTensor]:
-    with file.open("rb") as opened:
-        if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise CheckpointError(
-                f"{file} is a Git LFS pointer, not the weights. Run `git lfs pull` there."
-            )
+    try:
+        with file.open("rb") as opened:
+            begin = opened.read(len(_LFS_POINTER))
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    if begin == _LFS_POINTER:
+        raise CheckpointError(
+            f"{file} is a Git LFS pointer, not the weights. Run `git lfs pull` there."
+        )
     with _open_safetensors(file) as weights:
         slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
         return {

@@ -77,9 +77,13 @@ def find_checkpoint(
         CheckpointError: no such folder, hub unreachable, or an unusable checkpoint.
     """
     folder = Path(source).expanduser()
-    if folder.is_dir():
-        return _require_config(folder)
-    if folder.exists():
+    try:
+        if folder.is_dir():
+            return _require_config(folder)
+        exists = folder.exists()
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    if exists:
         raise CheckpointError(
             f"{folder} is a file. Give the folder that holds {CONFIG_FILE} and the weights."
         )

@@ -56,6 +56,15 @@ def install(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHu
     return hub
 
 
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # root may read anything
+    with pytest.raises(CheckpointError, match="cannot be read: .*denied"):
+        find_checkpoint(tmp_path)
+
+
 def test_hub_id_is_fetched_without_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = install(monkeypatch, folder)
     cache = folder / "cache"

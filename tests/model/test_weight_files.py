@@ -71,6 +71,17 @@ def test_lfs_pointer_is_recognised(folder: Path) -> None:
         read_headers(folder)
 
 
+def test_file_that_another_user_owns_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)  # root may read anything
+    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read: .*denied"):
+        read_headers(folder)
+
+
 def test_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model-00001-of-00004.safetensors").touch()
     with pytest.raises(CheckpointError, match="there are no weights"):

@@ -34,6 +34,21 @@ def test_help_installs_nothing(launched: Launched) -> None:
     assert "--status | --stop | --help\n" in launched.output
 
 
+@pytest.mark.parametrize("name", ["start_all.sh", "talk.sh"])
+def test_a_symbolic_link_starts_the_project_that_it_points_to(tmp_path: Path, name: str) -> None:
+    project, link = tmp_path / "a project", tmp_path / "live"
+    for place, text in ((".venv/bin/python", 'echo "$PYTHONPATH"'), ("scripts/setup.sh", "")):
+        program = project / place
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/bash\n{text}\n")
+        program.chmod(0o755)
+    shutil.copy(ROOT / name, project)
+    link.symlink_to(project / name)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    said = subprocess.run([str(link), "--status"], env=environment, capture_output=True, text=True)
+    assert (said.stdout, said.stderr) == (f"{project.resolve()}\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_installation_leaves_no_installer(
     launched: Launched, number: signal.Signals
@@ -132,3 +147,46 @@ def test_a_lock_of_its_own_process_id_is_stale(project: Path) -> None:
         ". scripts/one_at_a_time.sh; one_at_a_time packages"
     )
     assert subprocess.run(["bash", "-c", script], cwd=project, timeout=LIMIT_S).returncode == 0
+
+
+SLOW_READLINK = """\
+#!/bin/bash
+PATH=${PATH#*:}
+readlink "$@"
+[ -e read ] || { touch read; until [ -e go ]; do sleep 0.05; done; }
+"""
+
+
+def test_of_two_that_see_a_dead_holder_only_one_takes_the_lock(project: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (project / ".venv").mkdir()
+    (project / ".venv" / "packages.lock").symlink_to(str(dead.pid))
+    slow = project / "slow"
+    slow.mkdir()
+    (slow / "readlink").write_text(SLOW_READLINK)
+    (slow / "readlink").chmod(0o755)
+
+    def take(path: str) -> subprocess.Popen[str]:
+        script = ". scripts/one_at_a_time.sh; one_at_a_time packages; echo held; read -r || true"
+        return subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=project,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    late = take(f"{slow}:{os.environ['PATH']}")
+    eventually("it has seen the dead holder", (project / "read").exists)
+    with take(os.environ["PATH"]) as first, late:
+        assert first.stdout and late.stdout
+        assert first.stdout.readline() == "held\n"
+        (project / "go").touch()
+        said = late.stdout.readline()
+        first.communicate("\n", LIMIT_S)
+        assert said == f"Waiting for process {first.pid}, which holds .venv/packages.lock\n"
+        assert late.communicate("\n", LIMIT_S)[0] == "held\n"
+    assert [path.name for path in (project / ".venv").iterdir()] == []

@@ -189,6 +189,7 @@ def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
         (("--fake-ms", "nonsense=1"), "nonsense"),
         (("--fake-ms", "unit=x"), "unit=100"),
         (("--config", "/no/such/file.json"), "does not exist"),
+        (("--port", "65536"), "65535"),
     ],
 )
 def test_invalid_flags_are_named(

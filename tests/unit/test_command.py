@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -29,6 +30,18 @@ from tests.source_tree import ROOT
 def test_the_command_line(arguments: list[str], status: int, expected: str) -> None:
     done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, arguments)
     assert (done.exit_code, expected in done.output) == (status, True), done.output
+
+
+def test_a_folder_is_named_as_the_setting_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["download", "./a folder"])
+    variable = shlex.split(done.output.splitlines()[-1])[0]
+    assert variable == f"OMNI_MODEL_MODEL_PATH={folder.resolve()}", done.output
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,12 @@ class Machine:
         (self.source / SUMS_FILE).write_text(sums, encoding="utf8")
 
     def ensure(self) -> Path:
+        return asyncio.run(self.ensuring())
+
+    async def ensuring(self) -> Path:
         display = Display(Console(file=self.printed, soft_wrap=True))
         pace = Pace(poll_s=0.01)
-        models = DefaultModels(self.planner, display, pace, self.source)
-        return asyncio.run(models.ensure_checkpoint())
+        return await DefaultModels(self.planner, display, pace, self.source).ensure_checkpoint()
 
 
 def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
@@ -71,6 +73,15 @@ def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
     again = Machine(tmp_path, FAILING)
     assert again.ensure() == machine.data / "nano"
     assert not list(machine.data.glob("*.tmp"))
+
+
+async def test_two_programs_that_begin_together_assemble_it_once(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    begun = f"open({str(trace)!r}, 'a').write('x');"
+    machine = Machine(tmp_path, (*EMBEDDED[:2], begun + EMBEDDED[2]))
+    machine.release("new")
+    made = await asyncio.gather(machine.ensuring(), machine.ensuring())
+    assert (made, trace.read_text()) == ([machine.data / "nano"] * 2, "x")
 
 
 def test_a_start_fetches_a_missing_transcriber(tmp_path: Path) -> None:

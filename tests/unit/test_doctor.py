@@ -85,6 +85,18 @@ def test_a_small_machine_without_a_card_is_fine() -> None:
     assert found["no GPU"] == "2 CPUs, 8 GiB: nano and the cascade"
 
 
+def test_folders_that_may_not_be_searched_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("stat", "open"):  # root may search anything
+        monkeypatch.setattr(Path, name, refuse)
+    change(monkeypatch, is_writable=False)
+    found = "\n".join(verdicts(sections=SECTIONS | {"model": {"model_path": "/secret/model"}}))
+    assert "/secret/model holds no config.json that can be read" in found
+    assert "/data is not writable" in found
+
+
 def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
     found = {each.subject: each.state for each in found_on([BIG])}
     usual = Settings.model_validate(SECTIONS).duplex.usual_tokens
@@ -130,6 +142,21 @@ MODEL = {"model": {"model_path": "openbmb/MiniCPM-o-4_5"}}
             True,
         ),
         ({}, [BIG], {}, "checkpoint: none configured.*minicpmo-live download", False),
+        ({}, [], {"model": {"pt_path": "/no/pt"}}, r"/no/pt cannot be read \| model.pt_path", True),
+        (
+            {},
+            [],
+            {"audio": {"ref_audio_path": "/no/wav"}},
+            r"/no/wav cannot be read \| audio.ref_audio_path",
+            True,
+        ),
+        (
+            {},
+            [],
+            {"security": {"worker_tls": True, "worker_ca": "/no/ca.pem"}},
+            r"/no/ca.pem cannot be read \| security.worker_ca",
+            True,
+        ),
         ({"has_pages": False}, [], {}, r"pages: .*\| scripts/setup.sh pages", False),
         (
             {"missing_programs": ("flite",)},

@@ -148,9 +148,8 @@ class DefaultModels:
         """Make a checkpoint unless another program has; return the failure, empty on success."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f".{folder.name}.lock")
-        with (
-            ExitStack() as stack
-        ):  # otherwise `serve` and `talk` delete each other's unfinished one
+        # Without the lock `serve` and `talk` would delete each other's unfinished one.
+        with ExitStack() as stack:
             await until(partial(_has_locked, lock, stack), self._pace.poll_s)
             return "" if is_made() else await self._write(folder, command, *flags)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -277,6 +278,23 @@ def test_one_still_being_written_appears_by_itself(
     expect(page.locator("#waiting")).to_be_hidden()
 
 
+def test_who_comes_back_to_one_still_being_written_sees_it_in_the_end(
+    visit: Visits, site: RunningSystem, problems: Problems
+) -> None:
+    problems.allow("HTTP 409 .*/recording")
+    lock = kept.keep_unfinished(site, "viewer_come_back")
+    page = visit("/s/viewer_come_back")
+    expect(page.locator("#waiting")).to_contain_text("still being written")
+    # The browser keeps a page that is left, and shows it again on "back".
+    move = "(type) => void dispatchEvent(new PageTransitionEvent(type, { persisted: true }))"
+    page.evaluate(move, "pagehide")
+    expect(page.locator("#waiting")).to_be_hidden()
+    lock.release()
+    kept.keep_call(site, "viewer_come_back")
+    page.evaluate(move, "pageshow")
+    expect(page.locator(".player")).to_be_visible()
+
+
 def test_without_sound_words_and_pictures_are_still_replayed(
     visit: Visits, site: RunningSystem
 ) -> None:
@@ -327,7 +345,12 @@ def test_an_administrator_deletes_a_recording(
     visit: Visits, site: RunningSystem, problems: Problems
 ) -> None:
     folder = kept.keep_call(site, "viewer_unwanted")
-    page = visit("/s/viewer_unwanted", is_admin=True)
+    recent = [
+        {"id": one, "appType": "omni", "savedAt": "2026-01-01T10:00:00Z"}
+        for one in ("viewer_unwanted", CALL)
+    ]
+    storage = {"minicpmo45_recent_sessions": json.dumps(recent)}
+    page = visit("/s/viewer_unwanted", is_admin=True, storage=storage)
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog", name="Delete this recording?")
     dialog.get_by_role("button", name="Cancel").click()
@@ -336,6 +359,9 @@ def test_an_administrator_deletes_a_recording(
     dialog.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("alert")).to_contain_text("This recording no longer exists.")
     assert not folder.exists()
+    page.goto("/")
+    expect(page.locator(".recent-card")).to_have_count(1)
+    expect(page.locator(".recent-card")).to_have_attribute("href", f"/s/{CALL}")
 
 
 def test_nothing_is_waited_for_once_it_is_deleted(

@@ -61,6 +61,7 @@ export type Conversation = {
 export type Head = {
   id: string;
   title: string;
+  hasOwnTitle?: boolean; // it was chosen, not made of the first question
   createdAtMs: number;
   updatedAtMs: number;
   sizeBytes: number;

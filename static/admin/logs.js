@@ -32,10 +32,10 @@ export function makeLogs(/** @type {Context} */ { api, draw: drawSection, el }) 
     if (!look.follows && at.cursor !== "") return;
     try {
       for (let hasMore = true; hasMore;) {
-        const asked = at.source;
-        const after = at.cursor && `&after=${encodeURIComponent(at.cursor)}`;
+        const { source: asked, cursor: from } = at;
+        const after = from && `&after=${encodeURIComponent(from)}`;
         const part = /** @type {Http.LogPart} */ (await api.get(`/api/admin/logs?source=${encodeURIComponent(asked)}${after}`));
-        if (asked !== at.source) return; // another log was selected meanwhile
+        if (asked !== at.source || from !== at.cursor) return; // another log was selected meanwhile, or this part was read
         const { cursor, source, sources } = part;
         Object.assign(at, { cursor, source, sources });
         const added = buffer.add(part.lines);

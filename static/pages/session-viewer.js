@@ -4,7 +4,7 @@ import { getJson, recordingPath } from "../shared/api.js";
 import { byId, find, html, icon, mountNotice, nothing, render } from "../shared/lit.js";
 import { formatDateTime, onLangChange, t } from "../shared/texts.js";
 import { nextTask } from "../shared/async.js";
-import { isOwnRecording } from "../shared/memory.js";
+import { forgetRecent, isOwnRecording } from "../shared/memory.js";
 import { startPage } from "../shared/page.js";
 import { loadRecording, mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
@@ -26,10 +26,14 @@ const [content, more, waiting] = ["content", "more", "waiting"].map((id) => byId
 const notice = mountNotice(byId("notice"));
 const leaving = new AbortController();
 addEventListener("pagehide", () => leaving.abort());
+addEventListener("pageshow", ({ persisted }) => {
+  if (persisted && shown.loaded === null) location.reload(); // what was waited for when the page was left
+});
 
 const head = mountHead(recordingId, {
   onDeleted: () => {
     leaving.abort(); // it is no longer waited for
+    forgetRecent(recordingId);
     shown.loaded = null;
     draw();
     byId("actions").hidden = true;

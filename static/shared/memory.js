@@ -62,6 +62,10 @@ export const listRecent = (storage) => listAt(STORAGE_KEY, ["id", "appType", "sa
 export const addRecent = (id, appType, storage, now = new Date()) =>
   addFirst(STORAGE_KEY, { id, appType, savedAt: now.toISOString() }, MOST, storage);
 
+/** @param {string} gone id of a recording that was deleted @param {SmallStorage} [storage] as above */
+export const forgetRecent = (gone, storage) =>
+  remember(STORAGE_KEY, JSON.stringify(listRecent(storage).filter(({ id }) => id !== gone)), storage);
+
 /** @param {SmallStorage} [storage] */
 export const clearRecent = (storage) => remember(STORAGE_KEY, null, storage);
 

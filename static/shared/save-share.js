@@ -1,6 +1,6 @@
 /** Sharing of a finished conversation: comment, upload of the browser's recording, link to the replay. */
 
-import { ApiError, recordingPath, sendJson } from "./api.js";
+import { ApiError, getJson, recordingPath, sendJson } from "./api.js";
 import { formatBytes, formatNumber, t } from "./texts.js";
 import { html, icon, live, mountView, nothing, noticeView, textButton, toast } from "./lit.js";
 import { addRecent, ownerHeaders } from "./memory.js";
@@ -26,6 +26,7 @@ const ID_BASE = 36;
 const fresh = () => ({
   subject: /** @type {ShareSubject} */ ({ recordingId: null, appType: "" }),
   comment: "",
+  sentComment: "",
   isRecordingWanted: false,
   recording: /** @type {BrowserRecording | null} */ (null),
   sent: /** @type {Blob | null} */ (null),
@@ -82,8 +83,11 @@ async function share(state, change, linkId) {
       await sendFile(recordingPath(recordingId, "upload-recording"), typed, file.fileName, { onProgress, signal, headers });
       if (state.subject === subject) state.sent = file.blob;
     }
-    await sendJson("POST", recordingPath(recordingId, "comment"), { comment: state.comment.trim() }, { signal, headers });
-    outcome = { phase: "shared", sending: null, url: linkOf(recordingId) };
+    const [path, comment] = [recordingPath(recordingId, "comment"), state.comment.trim()];
+    // Who leaves the field empty keeps a comment made elsewhere; then only the recording's existence is checked.
+    if (comment === state.sentComment) await getJson(path, { signal });
+    else await sendJson("POST", path, { comment }, { signal, headers });
+    outcome = { phase: "shared", sending: null, sentComment: comment, url: linkOf(recordingId) };
   } catch (error) {
     if (!signal.aborted) outcome.problem = problemOf(error);
   }

@@ -29,7 +29,7 @@ import { turnOptions, voiceOfWav } from "./turn.js";
 
 /**
  * Stored content of a conversation.
- * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
+ * @typedef {{conversation: Conversation, hasOwnTitle?: boolean}} ChatBody `hasOwnTitle` was once stored here, now in the head
  *
  * @typedef {Object} ChatSessionOptions
  * @property {StreamingChat} chat
@@ -46,7 +46,6 @@ export class ChatSession extends Emitter {
   /** @type {Conversation} */ conversation = emptyConversation();
   /** @type {Head} */ head;
   #chosenId = ""; // of the conversation to be shown, which may still be read
-  #hasOwnTitle = false;
   /** @type {TurnProgress | null} */ turn = null;
   /** @type {string | null} */ answerId = null;
   /** Audio of the answer so far. @type {Float32Array[]} */ #pieces = [];
@@ -159,7 +158,7 @@ export class ChatSession extends Emitter {
   /** Begins a new conversation. @param {boolean} [isDeleted] the one so far was deleted: its pending answer is not stored */
   begin(isDeleted = false) {
     if (isDeleted) this.#abandon();
-    this.#switchTo(this.#newHead(), { conversation: emptyConversation(), hasOwnTitle: false });
+    this.#switchTo(this.#newHead(), emptyConversation());
   }
 
   /** @param {Head} head @returns {Promise<boolean>} false: it no longer exists, or cannot be read */
@@ -168,44 +167,51 @@ export class ChatSession extends Emitter {
     if (head.id === this.head.id) return true; // what is shown is newer than what is stored
     const body = await this.#options.store.read(head.id).catch(() => null);
     if (!body) return false;
-    if (this.#chosenId === head.id) this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
+    const hasOwnTitle = head.hasOwnTitle ?? body.hasOwnTitle;
+    if (this.#chosenId === head.id) this.#switchTo({ ...head, hasOwnTitle }, repaired(body.conversation));
     return true;
   }
 
   /** Opens a conversation from a file and stores it. @param {Conversation} conversation @param {string} title */
   async adopt(conversation, title) {
-    this.#switchTo({ ...this.#newHead(), title }, { conversation: repaired(conversation), hasOwnTitle: title !== "" });
+    this.#switchTo({ ...this.#newHead(), title, hasOwnTitle: title !== "" }, repaired(conversation));
     await this.save();
   }
 
   async rename(/** @type {string} */ title) {
-    this.#hasOwnTitle = true;
-    this.head = { ...this.head, title };
+    this.head = { ...this.head, title, hasOwnTitle: true };
     this.emit("change", null);
-    await this.save();
+    await this.#options.store.rename(this.head.id, title).catch((error) => this.#onNotKept(error));
   }
 
   /** Stores the conversation unless it is empty. */
   async save() {
     const { messages } = this.conversation;
     if (!messages.some(({ role }) => role !== "system")) return;
-    const body = { conversation: this.conversation, hasOwnTitle: this.#hasOwnTitle };
+    const body = { conversation: this.conversation };
     this.head = {
       ...this.head,
-      title: this.#hasOwnTitle ? this.head.title : titleOf(this.conversation),
+      title: this.head.hasOwnTitle ? this.head.title : titleOf(this.conversation),
       updatedAtMs: this.#options.nowMs(),
       messageCount: messages.length,
       sizeBytes: sizeOf(this.conversation),
     };
     const { id } = this.head;
     try {
-      const keptId = await this.#options.store.write(this.head, body);
-      if (this.head.id === id) this.head = { ...this.head, id: keptId };
+      const kept = await this.#options.store.write(this.head, body);
+      if (this.head.id === id) {
+        const chosen = kept.hasOwnTitle && { title: kept.title, hasOwnTitle: true };
+        this.head = { ...this.head, id: kept.id, ...chosen };
+      }
     } catch (error) {
-      console.info("The conversation could not be kept.", error);
-      this.emit("problem", { code: "not_kept" });
+      this.#onNotKept(error);
     }
     this.emit("heads", null);
+  }
+
+  #onNotKept(/** @type {unknown} */ error) {
+    console.info("The conversation could not be kept.", error);
+    this.emit("problem", { code: "not_kept" });
   }
 
   async #answer() {
@@ -284,7 +290,7 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  #switchTo(/** @type {Head} */ head, /** @type {ChatBody} */ { conversation, hasOwnTitle }) {
+  #switchTo(/** @type {Head} */ head, /** @type {Conversation} */ conversation) {
     if (this.answerId !== null) {
       this.conversation = repaired(this.conversation); // a partial answer stays with its conversation
       void this.save();
@@ -293,7 +299,6 @@ export class ChatSession extends Emitter {
     this.head = head;
     this.#chosenId = head.id;
     this.conversation = conversation;
-    this.#hasOwnTitle = hasOwnTitle;
     this.#before = null;
     this.emit("opened", null);
     this.emit("change", null);

@@ -60,7 +60,8 @@ export async function openHistory(factory) {
      * Deletes others where there is no room.
      * @param {Head} head
      * @param {Body} body
-     * @returns {Promise<string>} its id; a new one if another tab has changed the conversation, so that both are kept
+     * @returns {Promise<Head>} as stored: with the title chosen in any tab, and with a new id if another tab has changed the
+     *   conversation, so that both are kept
      */
     async write(head, body) {
       const kept = { ...head, revision: randomWord() };
@@ -70,6 +71,7 @@ export async function openHistory(factory) {
           const place = places.get(head.id) ?? { id: head.id };
           const before = listing.result.find(({ id }) => id === place.id);
           const isOthers = before && before.revision !== place.revision;
+          if (before?.hasOwnTitle) Object.assign(kept, { title: before.title, hasOwnTitle: true });
           kept.id = isOthers ? `c${randomWord()}` : place.id;
           const others = listing.result.filter(({ id }) => id !== kept.id);
           for (const id of conversationsToDrop([...others, kept], kept.id)) for (const store of [heads, bodies]) store.delete(id);
@@ -78,12 +80,12 @@ export async function openHistory(factory) {
         };
       });
       places.set(head.id, kept).set(kept.id, kept);
-      return kept.id;
+      return kept;
     },
     rename: (/** @type {string} */ id, /** @type {string} */ title) =>
       change([HEADS], (heads) => {
         const head = heads.get(id);
-        head.onsuccess = () => head.result && heads.put({ ...head.result, title });
+        head.onsuccess = () => head.result && heads.put({ ...head.result, title, hasOwnTitle: true });
       }),
     remove: (/** @type {string} */ id) => change([HEADS, BODIES], (...stores) => stores.forEach((store) => store.delete(id))),
     clear: () => change([HEADS, BODIES], (...stores) => stores.forEach((store) => store.clear())),
@@ -99,7 +101,7 @@ export function forgetfulHistory() {
   const ignored = async () => {};
   const empty = async () => null;
   const changes = { rename: ignored, remove: ignored, clear: ignored, writeDraft: ignored };
-  return { list: async () => [], read: empty, readDraft: empty, write: async ({ id }) => id, ...changes };
+  return { list: async () => [], read: empty, readDraft: empty, write: async (head) => head, ...changes };
 }
 
 // Retention: at most 50 conversations and 200 MiB; the least recently used are deleted first.

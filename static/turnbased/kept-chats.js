@@ -79,12 +79,12 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     await refresh();
   };
   const remove = async (/** @type {Head} */ head) => {
-    const body = await store.read(head.id);
+    const body = await store.read(head.id).catch(() => null); // one that cannot be read can be deleted, without undo
     if (head.id === session.head.id) begin(true);
     await store.remove(head.id);
     await refresh();
-    const run = () => void (body && store.write(head, body).then(refresh));
-    toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run }, shownMs: UNDO_MS });
+    const undo = body && { label: t("chat.undo"), run: () => void store.write(head, body).then(refresh) };
+    toast(t("chat.chat_deleted"), { action: undo ?? undefined, shownMs: UNDO_MS });
   };
   function row(/** @type {Head} */ head, /** @type {boolean} */ isCurrent) {
     const title = head.title || t("chat.untitled");

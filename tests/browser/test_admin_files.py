@@ -317,6 +317,35 @@ def test_following_can_be_switched_off(visit: Visits, fake_site: RunningSystem) 
     expect(lines).not_to_have_count(count)
 
 
+def test_a_part_of_the_log_that_is_read_twice_is_shown_once(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    waiting: list[Route] = []
+
+    def answer(route: Route) -> None:
+        if "after=" in route.request.url and len(waiting) < 2:
+            waiting.append(route)
+            return
+        is_first = "after=" not in route.request.url
+        words, cursor = ("first", "c0") if is_first else ("last", "c2")
+        route.fulfill(json=log_answer(cursor, *[log_line(words, "info")] * ("c2" not in asked)))
+        asked.append(cursor)
+
+    asked: list[str] = []
+    page = visit("", at=fake_site)
+    page.route("**/api/admin/logs?**", answer)
+    with page.expect_request("**/api/admin/logs?*after=c0"):
+        page.goto("/admin#logs")
+    follow = page.get_by_role("switch", name="Follow")
+    follow.click()
+    with page.expect_request("**/api/admin/logs?*after=c0"):
+        follow.click()
+    for route in waiting:
+        route.fulfill(json=log_answer("c1", log_line("once", "info")))
+    words = page.locator(".admin-log-text")
+    expect(words).to_have_text(["first", "once", "last"])
+
+
 def test_a_server_without_log_files_says_where_they_are(
     visit: Visits, problems: Problems, fake_site: RunningSystem
 ) -> None:

@@ -145,6 +145,28 @@ def test_a_lost_worker_costs_no_words(
     expect(wait_until_answered(page)).to_have_attribute("data-status", "done")
 
 
+def test_a_conversation_that_the_browser_cannot_read_can_be_deleted(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit(PATH, at=fake_site)
+    ask(page, "The first conversation")
+    page.evaluate(
+        """() => {
+            const { get } = IDBObjectStore.prototype;
+            IDBObjectStore.prototype.get = function (key) {
+                if (this.name === "bodies") throw new DOMException("It is damaged.", "DataError");
+                return get.call(this, key);
+            };
+        }"""
+    )
+    rows = page.locator(".history-row")
+    rows.hover()
+    page.get_by_role("button", name="Delete “The first conversation”").click()
+    expect(rows).to_have_count(0)
+    expect(page.locator(".toast")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+
+
 def test_conversations_are_kept_in_the_browser(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit(PATH, at=fake_site)
     ask(page, "The first conversation")

@@ -194,6 +194,25 @@ def test_a_chat_is_shared_from_its_dialog(visit: Visits, fake_site: RunningSyste
     expect(page.get_by_role("heading", level=1)).to_have_text("Chat")
 
 
+def test_who_shares_again_without_a_comment_keeps_the_earlier_one(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit(chats.PATH, at=fake_site)
+    chats.ask(page, "Hello?")
+    page.get_by_role("button", name="Save, open, share").click()
+    offer(page).get_by_role("textbox", name="Comment (optional)").fill("It greeted me.")
+    share(page)
+    link = offer(page).get_by_role("textbox", name="Link")
+    expect(link).to_be_visible()
+    page.reload()
+    expect(chats.messages(page, "assistant")).to_have_count(1)
+    page.get_by_role("button", name="Save, open, share").click()
+    share(page)
+    expect(link).to_be_visible()
+    page.goto(link.input_value())
+    expect(page.locator(".comment-text")).to_have_text("It greeted me.")
+
+
 def test_a_conversation_in_turns_is_shared(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit(half_call.PATH, at=fake_site, devices=Devices(has_tap=True))
     calls.start(page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -264,19 +265,6 @@ def test_the_replay_needs_no_library(visit: Visits) -> None:
     assert not [url for url in asked if "/vendor/" in url and "lit-html" not in url]
 
 
-def test_one_still_being_written_appears_by_itself(
-    visit: Visits, site: RunningSystem, problems: Problems
-) -> None:
-    problems.allow("HTTP 409 .*/recording")
-    lock = kept.keep_unfinished(site, "viewer_unfinished")
-    page = visit("/s/viewer_unfinished")
-    expect(page.locator("#waiting")).to_contain_text("still being written")
-    lock.release()
-    kept.keep_call(site, "viewer_unfinished")
-    expect(page.locator(".player")).to_be_visible()
-    expect(page.locator("#waiting")).to_be_hidden()
-
-
 def test_without_sound_words_and_pictures_are_still_replayed(
     visit: Visits, site: RunningSystem
 ) -> None:
@@ -327,7 +315,12 @@ def test_an_administrator_deletes_a_recording(
     visit: Visits, site: RunningSystem, problems: Problems
 ) -> None:
     folder = kept.keep_call(site, "viewer_unwanted")
-    page = visit("/s/viewer_unwanted", is_admin=True)
+    recent = [
+        {"id": one, "appType": "omni", "savedAt": "2026-01-01T10:00:00Z"}
+        for one in ("viewer_unwanted", CALL)
+    ]
+    storage = {"minicpmo45_recent_sessions": json.dumps(recent)}
+    page = visit("/s/viewer_unwanted", is_admin=True, storage=storage)
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog", name="Delete this recording?")
     dialog.get_by_role("button", name="Cancel").click()
@@ -336,6 +329,9 @@ def test_an_administrator_deletes_a_recording(
     dialog.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("alert")).to_contain_text("This recording no longer exists.")
     assert not folder.exists()
+    page.goto("/")
+    expect(page.locator(".recent-card")).to_have_count(1)
+    expect(page.locator(".recent-card")).to_have_attribute("href", f"/s/{CALL}")
 
 
 def test_nothing_is_waited_for_once_it_is_deleted(

@@ -47,7 +47,7 @@ function setUp(settings) {
   const store = {
     ...forgetfulHistory(),
     /** @param {{id: string}} head @param {unknown} body */
-    write: async (head, body) => (kept.set(head.id, { head, body }), head.id),
+    write: async (head, body) => (kept.set(head.id, { head, body }), head),
     /** @param {string} id */
     read: async (id) => {
       if (slow.has(id)) await settle();
@@ -212,7 +212,7 @@ test("a deleted conversation stays deleted, even if its answer was still being g
 
 test("of two conversations opened at once the one chosen last is shown", async () => {
   const { session, kept, slow } = setUp();
-  for (const id of ["large", "small"]) kept.set(id, { body: { conversation: emptyConversation(), hasOwnTitle: false } });
+  for (const id of ["large", "small"]) kept.set(id, { body: { conversation: emptyConversation() } });
   const [large, small] = ["large", "small"].map((id) => ({ ...session.head, id }));
   slow.add("large");
   await Promise.all([session.open(large), session.open(small)]);
@@ -316,4 +316,22 @@ test("two tabs that go on with the same conversation keep one each", async () =>
   const stored = async (/** @type {string} */ id) => (await one.store.read(id))?.conversation.messages.map(messageTextOf);
   assert.deepEqual(await stored(one.session.head.id), ["Hello", "Hi", "One", "First", "Three", "Third"]);
   assert.deepEqual(await stored(other.session.head.id), ["Hello", "Hi", "Two", "Second"]);
+});
+
+test("a chosen title stays, whether its conversation is open here, in another tab or nowhere", async () => {
+  const storage = new FakeIndexedDb();
+  const [one, other] = [await openTab(storage), await openTab(storage)];
+  await untilStored(exchange(one, "Hello", "Hi"));
+  const { id } = one.session.head;
+  const stored = async () => (await one.store.list()).map((head) => [head.id, head.title]);
+  await untilStored(other.store.rename(id, "Greetings"));
+  await untilStored(exchange(one, "One", "First"));
+  assert.deepEqual(await stored(), [[id, "Greetings"]]);
+  assert.equal(one.session.head.title, "Greetings");
+  await untilStored(one.session.rename("Numbers"));
+  one.session.begin();
+  const [head] = await other.store.list();
+  assert.equal(await other.session.open(head), true);
+  await untilStored(exchange(other, "Two", "Second"));
+  assert.deepEqual(await stored(), [[id, "Numbers"]]);
 });

@@ -237,9 +237,11 @@ def test_pictures_are_items_without_automatic_responses(scene: RealtimeScene) ->
     scene.say("response.create")
     (request,) = scene.engine.asked
     assert [turn.key[0] for turn in request.turns] == [f"p{number}" for number in range(2, 10)]
+    scene.say("conversation.item.create", item={**item, "id": "first"}, previous_item_id="root")
+    (kept,) = scene.say("conversation.item.retrieve", item_id="first")
+    assert kept["type"] == "conversation.item.retrieved", "the newest picture is never dropped"
     part = {"type": "input_image", "image_url": "https://example.com/a.png"}
-    item = {"type": "message", "role": "user", "content": [part]}
-    error = scene.say("conversation.item.create", item=item)[0]["error"]
+    error = scene.say("conversation.item.create", item={**item, "content": [part]})[0]["error"]
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].image_url")
 
 

@@ -6,14 +6,9 @@ import base64
 
 import pytest
 
-from core.errors import ContextFullError, GenerationFailedError
+from core.errors import ContextFullError, GenerationFailedError, PictureError
 from core.protocols.events import ShuttingDown
-from tests.fakes.realtime_checks import (
-    ANSWER,
-    ITEM,
-    SEGMENT,
-    TOOLS,
-)
+from tests.fakes.realtime_checks import ANSWER, ITEM, SEGMENT, TOOLS
 from tests.fakes.realtime_scene import Raw, RealtimeScene, pcm
 
 
@@ -23,10 +18,12 @@ def scene() -> RealtimeScene:
 
 
 def test_a_reply_that_fails_leaves_the_session_open() -> None:
-    scene = RealtimeScene(error=GenerationFailedError())
-    _, done = scene.respond()
-    assert done["response"]["status"] == "failed"
-    assert done["response"]["status_details"]["error"]["code"] == "internal_error"
+    scene = RealtimeScene()
+    codes = {"internal_error": GenerationFailedError(), "invalid_value": PictureError()}
+    for code, scene.engine.error in codes.items():
+        _, done = scene.respond()
+        assert done["response"]["status"] == "failed"
+        assert done["response"]["status_details"]["error"]["code"] == code
     scene.engine.error = None
     assert scene.types(scene.respond()) == ANSWER
 

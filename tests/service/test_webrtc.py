@@ -288,12 +288,17 @@ async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
         return await scene.stage.http.post("/v1/realtime/calls", **request)
 
     sdp = {"content-type": "application/sdp"}
-    files = {"sdp": (None, BAD_OFFER), "session": (None, "no JSON")}
+    files, surrogate, nested = [
+        {"sdp": (None, BAD_OFFER), "session": (None, session)}
+        for session in ("no JSON", '{"instructions":"\\ud800"}', '{"a":' * 300 + "0" + "}" * 300)
+    ]
     for answer, said in (
         (await post(content=BAD_OFFER, headers=sdp), "audio"),
         (await post(content="v=0\r\n" * SDP_MAX_CHARS, headers=sdp), f"{SDP_MAX_CHARS}"),
         (await post(content="", headers=sdp), "missing"),
         (await post(files=files), "session: not valid JSON"),
+        (await post(files=surrogate), "session: not valid JSON"),
+        (await post(files=nested), "session: not valid JSON"),
         (await post(json={}), "content-type"),
     ):
         assert answer.status_code == 400, answer.text

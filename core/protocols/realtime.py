@@ -58,9 +58,9 @@ class RealtimeMachine(ResponseMachine):
         if before.prompt(has_items=True) != after.prompt(has_items=True):
             self._changed()
         if is_input_changed:
+            self._audio.use(after.input_format, after.turn_detection)
             if before.turn_detection is None:
                 self._audio.segmenter.start_at(self._audio.end_ms)
-            self._audio.use(after.input_format, after.turn_detection)
             effects.append(StopTimer(TimerName.IDLE))
         rules = after.turn_detection
         if rules is None or not rules.create_response:

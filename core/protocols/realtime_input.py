@@ -118,6 +118,10 @@ class SpeechSegmenter:
         self._onset_ms = None
         self._levels.clear()
 
+    def skip(self, duration_ms: int) -> None:
+        """Continue after audio that will not be processed."""
+        self.start_at(self._clock_ms + duration_ms)
+
     def _find_onset(
         self, probability: float, rules: TurnDetection, start_ms: int, *, is_audible: bool
     ) -> SpeechOpened | None:
@@ -187,6 +191,7 @@ class InputAudio:
         """Apply new settings; audio of another format is dropped."""
         if audio_format != self.format:
             self._drop(len(self._pcm))
+            self.segmenter.skip(len(self._unscored) * MS_PER_S // self.format.bytes_per_s)
             self._unscored.clear()
             self.format = audio_format
         if rules is None:

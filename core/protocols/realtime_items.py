@@ -213,8 +213,9 @@ class ItemStore(dict[str, Item]):
             left_items, left_chars = left_items - 1, left_chars - item.chars
             if left_items < 0 or left_chars < 0:
                 del self[item.id]
-        pictures = [item.id for item in self.values() if item.is_picture]
-        for item_id in pictures[: -self._limits.max_pictures]:
+        pictures = [item.id for item in self.values() if item.is_picture and item.id != newest_id]
+        kept_pictures = self._limits.max_pictures - self[newest_id].is_picture
+        for item_id in pictures[: max(0, len(pictures) - kept_pictures)]:
             del self[item_id]
         left_ms = self._limits.max_audio_s * MS_PER_S
         for item in reversed(tuple(self.values())):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from core.errors import ContextFullError, InternalError, OmniError
+from core.errors import BadPayloadError, ContextFullError, InternalError, OmniError
 from core.protocols import events, openai_events
 from core.protocols.duplex_units import CountTokens
 from core.protocols.effects import (
@@ -237,7 +237,9 @@ class ResponseMachine(SessionMachine):
             # Only a response to the conversation is shorter without the oldest items.
             may_shrink = is_full and making.items is None and not making.has_output
             if not (may_shrink and self._make_room()):
-                code = "context_length_exceeded" if is_full else "internal_error"
+                is_invalid = isinstance(event.error, BadPayloadError)  # an item of the client
+                code = "invalid_value" if is_invalid else "internal_error"
+                code = "context_length_exceeded" if is_full else code
                 outcome = Outcome("failed", code=code, message=event.error.message)
                 effects = self._end_response(making, outcome)
         return [*effects, *self._make_next(), *self._continue()]

@@ -32,6 +32,7 @@ from core.schemas.worker import (
 from core.serving.recordings import Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.server import GATEWAY_MARK
+from core.serving.session_handler import counting_failures
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
 from core.transcription import TranscriptionOptions
@@ -168,7 +169,8 @@ async def transcription(
     if not audio or len(audio) % sample_bytes:
         raise AudioError(f"The audio has {len(audio)} bytes; each sample has {sample_bytes}.")
     found = passages_of(runtime.transcriber, runtime.detector, from_pcm(audio), options)
-    first = await anext(found, None)
+    with counting_failures(runtime.threads):
+        first = await anext(found, None)
 
     async def lines() -> AsyncIterator[str]:
         newest = first
@@ -176,7 +178,8 @@ async def transcription(
             async with aclosing(found):
                 while newest is not None:
                     yield newest.to_json() + "\n"
-                    newest = await anext(found, None)
+                    with counting_failures(runtime.threads):
+                        newest = await anext(found, None)
         except OmniError as error:
             yield TranscriptProblem(problem=error.message).to_json() + "\n"
 

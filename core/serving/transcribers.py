@@ -235,10 +235,11 @@ async def passages_of(
     for segment in (event for event in events if isinstance(event, SpeechSegment)):
         found = await transcriber.transcribe(segment.samples, options)
         begin_s = segment.start_samples / INPUT_SAMPLE_RATE_HZ
+        length_s = duration_s(segment.samples)  # Whisper's times may exceed it
         for passage in found.passages:
             yield TranscriptPassage(
-                start_s=begin_s + passage.start_s,
-                end_s=begin_s + passage.end_s,
+                start_s=begin_s + min(passage.start_s, length_s),
+                end_s=begin_s + min(passage.end_s, length_s),
                 text=passage.text,
                 language=found.language,
             )

@@ -18,12 +18,13 @@ from urllib.parse import quote
 import httpx
 from fastapi import APIRouter, Request, WebSocket
 from pydantic import Field
+from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
 from core import errors
 from core.protocols.realtime_session import OutputConfig, SessionConfig
-from core.schemas.common import WireModel, check_json_shape
+from core.schemas.common import Id, WireModel, check_json_shape
 from core.schemas.limits import EVENT_LIMIT_BYTES, MIB
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body, socket_code
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, SocketKind, WarningMessage
@@ -74,11 +75,15 @@ class ExpiresAfter(WireModel):
     seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
 
 
+class SecretSession(SessionPatch):
+    model: Id | None = None  # of sessions whose address names none
+
+
 class ClientSecretRequest(WireModel):
     """Body of the request; both fields are optional."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
-    session: SessionPatch = SessionPatch()
+    session: SecretSession = SecretSession()
 
 
 @sockets.websocket("/realtime")
@@ -102,7 +107,8 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         for name in UNSUPPORTED:
             if name in websocket.query_params:
                 raise errors.BadRequestError(f"{name}: this use of the path is not supported.")
-        requested = websocket.query_params.get("model", routes.served_model(gateway))
+        named = websocket.query_params.get("model") or (session or {}).get("model")
+        requested = named or routes.served_model(gateway)
         routes.check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
             gateway.relay_pool.check_intake(gateway.access.limited_client(websocket))
@@ -235,7 +241,9 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
     """Answer an offer: plain SDP, or multipart/form-data with session settings."""
     _check_enabled(gateway)
     sdp, session = await _offer(request)
-    requested = request.query_params.get("model") or session.get("model")
+    of_secret = routes.check_key(request) or {}
+    named = [each.get("model") for each in (request.query_params, session, of_secret)]
+    requested = next(filter(None, named), None)
     answered = await _begin(request, gateway, "realtime", sdp, session, requested)
     if isinstance(answered, Response):
         return answered
@@ -286,9 +294,10 @@ async def _offer(request: Request) -> tuple[str, Json]:
         raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
         raise missing("sdp", "missing.")
+    check_json_shape(session)
     try:
-        read = json.loads(session)
-    except (ValueError, RecursionError):
+        read = from_json(session)  # refuses what could not be sent on, as `json` does not
+    except ValueError:
         raise errors.BadRequestError("session: not valid JSON.") from None
     if not isinstance(read, dict):
         raise errors.BadRequestError("session: not an object.")
@@ -350,18 +359,20 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 @calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Create such a key in the format of the protocol's beta."""
-    given = parse_body(SessionPatch, await request.body() or b"{}")
+    given = parse_body(SecretSession, await request.body() or b"{}")
     secret, session = _prepared(request, gateway, given, SECONDS_USUAL)
     return JSONResponse({**session, "client_secret": secret})
 
 
 def _prepared(
-    request: Request, gateway: Gateway, settings: SessionPatch, seconds: int
+    request: Request, gateway: Gateway, settings: SecretSession, seconds: int
 ) -> tuple[Json, Json]:
     """Return a new client secret and its session, both as they are sent."""
+    model = routes.served_model(gateway, settings.model or "")
+    routes.check_model(gateway, settings.model or model)
     client, session_id = gateway.access.limited_client(request), secrets.token_hex(ID_BYTES)
     made = gateway.client_secrets.make(settings, seconds, client)
-    config, model = SessionConfig(OutputConfig("")).patched(settings), routes.served_model(gateway)
+    config = SessionConfig(OutputConfig("")).patched(settings)
     session = config.wire(f"sess_{session_id}", model, made.expires_at)
     if settings.instructions is None:
         del session["instructions"]  # the worker's default applies

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
+from websockets.asyncio.client import connect
 
 from core.errors import RateLimitedError
 from core.schemas.realtime_session import SessionPatch
@@ -54,6 +55,26 @@ async def test_a_session_starts_with_the_settings_of_its_secret(stage: Stage) ->
     assert stage.worker.told[0] == {"type": "session.update", "session": SESSION}
 
 
+@on_stage(openai={"accept_any_model": False})
+async def test_a_secret_names_the_model_of_sessions_that_name_none(stage: Stage) -> None:
+    """As the pages of OpenAI's guide to WebRTC and clients without `?model=` do."""
+    live: Any = {"type": "realtime", "model": "minicpm-o-4.5-live"}
+    unserved: Any = {**live, "model": "gpt-realtime"}
+    async with client_of(stage) as client:
+        made = await client.realtime.client_secrets.create(session=live)
+        with pytest.raises(openai.NotFoundError):
+            await client.realtime.client_secrets.create(session=unserved)
+    whole = made.session.to_dict()
+    assert whole["model"] == live["model"] and whole["minicpmo"] == {"engine": "live"}
+    for named, used in (("", live["model"]), ("?model=minicpm-o-4.5-turn", "minicpm-o-4.5-turn")):
+        url = f"ws://127.0.0.1:{stage.port}/v1/realtime{named}"
+        async with connect(
+            url, additional_headers={"Authorization": f"Bearer {made.value}"}
+        ) as page:
+            await page.recv()
+        assert stage.worker.queries[-1]["model"] == used
+
+
 @on_stage()
 async def test_the_beta_has_the_secret_inside_the_session(stage: Stage) -> None:
     async with client_of(stage) as client:
@@ -62,7 +83,7 @@ async def test_the_beta_has_the_secret_inside_the_session(stage: Stage) -> None:
         )
     assert made["audio"]["output"]["voice"] == "alloy" and made["object"] == "realtime.session"
     found = stage.gateway.client_secrets.find(made["client_secret"]["value"])
-    assert found == {"voice": "alloy"}
+    assert found == {"voice": "alloy", "model": "gpt-4o"}
 
 
 def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

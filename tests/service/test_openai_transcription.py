@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,17 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from core.errors import NotAvailableError
-from core.schemas.limits import JSON_VALUES_MAX
+from benchmarks.interruption import read_speech
+from core.audio import FloatArray, resample
+from core.errors import GenerationFailedError, NotAvailableError
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, JSON_VALUES_MAX, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.worker import TranscriptPassage
 from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.serving.routes import transcription
 from core.serving.runtime import WorkerRuntime
-from core.transcription import DEFAULT_OPTIONS
+from core.serving.transcribers import passages_of
+from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
+from core.vad import SileroVad
 from recording.folder import wav_header
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import new_ticket
@@ -163,6 +169,57 @@ def test_a_worker_transcribes_a_recording_and_reports_failures() -> None:
         runtime.close()
 
     asyncio.run(talk())
+
+
+def test_an_unexpected_failure_of_a_transcriber_is_reported_and_counted() -> None:
+    class Broken(FakeTranscriber):
+        calls = 0
+
+        async def transcribe(
+            self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+        ) -> Transcript:
+            self.calls += 1
+            if self.calls == 2:
+                return await super().transcribe(samples, options)
+            raise RuntimeError("secret of the machine")
+
+    async def talk() -> None:
+        runtime = WorkerRuntime(FakeBackend, 1, make_transcriber=lambda backend: Broken())
+        await runtime.load()
+        said = resample(read_speech(), OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ)
+        pause = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
+        sound = np.concatenate([said, pause, said]).astype("<f4").tobytes()
+        with pytest.raises(GenerationFailedError):
+            await transcription(runtime, sound, DEFAULT_OPTIONS)
+        assert runtime.threads.failures == 1, "the device will be checked"
+        answer = await transcription(runtime, sound, DEFAULT_OPTIONS)
+        *_, last = [line async for line in answer.body_iterator]
+        assert "problem" in str(last) and "secret" not in str(last)
+        assert runtime.threads.failures == 2
+        runtime.close()
+
+    asyncio.run(talk())
+
+
+def test_no_passage_is_longer_than_its_speech() -> None:
+    """Whisper's window of 30 s may end a passage after the audio."""
+
+    class Late(FakeTranscriber):
+        async def transcribe(
+            self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+        ) -> Transcript:
+            passage = TranscriptPassage(start_s=0.0, end_s=30.0, text="Hello.")
+            return Transcript("Hello.", "en", (passage,))
+
+    async def found() -> list[TranscriptPassage]:
+        said = resample(read_speech(), OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ)
+        sound = np.concatenate([said, np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32), said])
+        return [passage async for passage in passages_of(Late(), SileroVad(), sound)]
+
+    passages = asyncio.run(found())
+    assert len(passages) > 1
+    for first, second in itertools.pairwise(passages):
+        assert first.start_s < first.end_s <= second.start_s
 
 
 @on_stage()

@@ -143,12 +143,11 @@ async def test_an_answer_is_heard_and_speech_cuts_it_at_what_was_heard(scene: Sc
 
 @played()
 async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> None:
-    secret = await scene.stage.http.post(
-        "/v1/realtime/client_secrets", json={"session": {"instructions": "Sing."}}
-    )
+    session = {"instructions": "Sing.", "model": "fake-turn"}
+    secret = await scene.stage.http.post("/v1/realtime/client_secrets", json={"session": session})
     peer = scene.peer()
     answer = await scene.stage.http.post(
-        "/v1/realtime/calls?model=gpt-realtime",
+        "/v1/realtime/calls",
         content=await peer.offer(),
         headers={
             "content-type": "application/sdp",
@@ -157,7 +156,8 @@ async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> No
     )
     assert answer.status_code == 201, answer.text
     await peer.accept(answer.text)
-    assert (await peer.hear("session.updated"))["session"]["instructions"] == "Sing."
+    updated = (await peer.hear("session.updated"))["session"]
+    assert {name: updated[name] for name in session} == session
     peer.say("input_audio_buffer.append", audio="", event_id="mine")
     async with asyncio.timeout(LIMIT_S):
         refused = await peer.arrived.get()
@@ -288,12 +288,17 @@ async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
         return await scene.stage.http.post("/v1/realtime/calls", **request)
 
     sdp = {"content-type": "application/sdp"}
-    files = {"sdp": (None, BAD_OFFER), "session": (None, "no JSON")}
+    files, surrogate, nested = [
+        {"sdp": (None, BAD_OFFER), "session": (None, session)}
+        for session in ("no JSON", '{"instructions":"\\ud800"}', '{"a":' * 300 + "0" + "}" * 300)
+    ]
     for answer, said in (
         (await post(content=BAD_OFFER, headers=sdp), "audio"),
         (await post(content="v=0\r\n" * SDP_MAX_CHARS, headers=sdp), f"{SDP_MAX_CHARS}"),
         (await post(content="", headers=sdp), "missing"),
         (await post(files=files), "session: not valid JSON"),
+        (await post(files=surrogate), "session: not valid JSON"),
+        (await post(files=nested), "session: not valid JSON"),
         (await post(json={}), "content-type"),
     ):
         assert answer.status_code == 400, answer.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ from core.protocols.realtime_input import (
 from core.schemas.realtime_session import AudioFormat, ServerVad
 from core.serving.detection import WindowDetector
 from core.vad import SileroVad
-from tests.fakes.realtime_scene import RealtimeScene
+from tests.fakes.realtime_scene import RealtimeScene, pcm
 
 RATE_HZ = 24_000
 RULES = ServerVad(type="server_vad")
@@ -103,3 +105,15 @@ def test_cancelling_a_response_outside_the_conversation_does_not_end_the_playbac
     scene.say("response.cancel", response_id=created["response"]["id"])
     assert scene.hear(100, speech=True) == []
     assert scene.types(scene.hear(100, speech=True)) == ["input_audio_buffer.speech_started"]
+
+
+def test_positions_of_speech_count_audio_that_a_change_of_format_drops() -> None:
+    scene = RealtimeScene()
+    second = base64.b64encode(pcm(960, speech=False)).decode()
+    scene.say("input_audio_buffer.append", audio=second)  # in detection
+    scene.say("input_audio_buffer.append", audio=second)  # waits for it
+    for kind in ("audio/pcmu", "audio/pcm"):
+        audio = {"input": {"format": {"type": kind}}}
+        scene.say("session.update", session={"audio": audio})
+    (started,) = scene.hear(320, speech=True)
+    assert started["audio_start_ms"] == 2 * 960 - RULES.prefix_padding_ms

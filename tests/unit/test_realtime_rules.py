@@ -6,14 +6,9 @@ import base64
 
 import pytest
 
-from core.errors import ContextFullError, GenerationFailedError
+from core.errors import ContextFullError, GenerationFailedError, PictureError
 from core.protocols.events import ShuttingDown
-from tests.fakes.realtime_checks import (
-    ANSWER,
-    ITEM,
-    SEGMENT,
-    TOOLS,
-)
+from tests.fakes.realtime_checks import ANSWER, ITEM, SEGMENT, TOOLS
 from tests.fakes.realtime_scene import Raw, RealtimeScene, pcm
 
 
@@ -23,10 +18,12 @@ def scene() -> RealtimeScene:
 
 
 def test_a_reply_that_fails_leaves_the_session_open() -> None:
-    scene = RealtimeScene(error=GenerationFailedError())
-    _, done = scene.respond()
-    assert done["response"]["status"] == "failed"
-    assert done["response"]["status_details"]["error"]["code"] == "internal_error"
+    scene = RealtimeScene()
+    codes = {"internal_error": GenerationFailedError(), "invalid_value": PictureError()}
+    for code, scene.engine.error in codes.items():
+        _, done = scene.respond()
+        assert done["response"]["status"] == "failed"
+        assert done["response"]["status_details"]["error"]["code"] == code
     scene.engine.error = None
     assert scene.types(scene.respond()) == ANSWER
 
@@ -237,9 +234,11 @@ def test_pictures_are_items_without_automatic_responses(scene: RealtimeScene) ->
     scene.say("response.create")
     (request,) = scene.engine.asked
     assert [turn.key[0] for turn in request.turns] == [f"p{number}" for number in range(2, 10)]
+    scene.say("conversation.item.create", item={**item, "id": "first"}, previous_item_id="root")
+    (kept,) = scene.say("conversation.item.retrieve", item_id="first")
+    assert kept["type"] == "conversation.item.retrieved", "the newest picture is never dropped"
     part = {"type": "input_image", "image_url": "https://example.com/a.png"}
-    item = {"type": "message", "role": "user", "content": [part]}
-    error = scene.say("conversation.item.create", item=item)[0]["error"]
+    error = scene.say("conversation.item.create", item={**item, "content": [part]})[0]["error"]
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].image_url")
 
 
@@ -248,6 +247,7 @@ def test_pictures_are_items_without_automatic_responses(scene: RealtimeScene) ->
     [
         ("{", "invalid_event", None),
         ("[]", "invalid_event", None),
+        ('{"event_id": "mine", "type": "\\ud800"}', "invalid_event", None),
         ('{"type": "response.audio"}', "invalid_event", "type"),
         ('{"event_id": "mine"}', "invalid_event", "type"),
         ('{"type": "session.update"}', "missing_required_parameter", "session"),

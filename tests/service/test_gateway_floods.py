@@ -253,6 +253,29 @@ async def test_a_multipart_request_has_few_parts(stage: Stage) -> None:
     assert (answer.status_code, answer.json()["detail"][:15]) == (400, "Too many fields")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "is_right"),
+    [
+        ("; charset=punycode", False),  # 150 KB of it take seconds, 1 MB minutes
+        ("; charset=undefined", False),
+        ('; CHARSET = "idna"', False),
+        ("; charset=utf-8; charset=punycode", False),
+        ("; charset=UTF-8", True),
+        ('; charset="utf8"; a=b', True),
+    ],
+)
+@on_stage()
+async def test_a_form_is_decoded_as_utf_8_only(
+    stage: Stage, parameters: str, is_right: bool
+) -> None:
+    form = '--b\r\nContent-Disposition: form-data; name="x-"\r\n\r\na-a\r\n--b--\r\n'
+    headers = {"Content-Type": f"multipart/form-data; boundary=b{parameters}"}
+    answer = await stage.http.post("/v1/audio/transcriptions", content=form, headers=headers)
+    assert answer.status_code == 400
+    fault = "file: " if is_right else "content-type: "  # the form has no file
+    assert answer.json()["error"]["message"].startswith(fault)
+
+
 @on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
 async def test_pending_bytes_are_limited_per_client(stage: Stage) -> None:
     held = stage.gateway.bytes_held

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import httpx
 from fastapi import APIRouter, Request, WebSocket
 from pydantic import Field
+from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
@@ -287,8 +288,8 @@ async def _offer(request: Request) -> tuple[str, Json]:
     if not sdp:
         raise missing("sdp", "missing.")
     try:
-        read = json.loads(session)
-    except (ValueError, RecursionError):
+        read = from_json(session)
+    except ValueError:
         raise errors.BadRequestError("session: not valid JSON.") from None
     if not isinstance(read, dict):
         raise errors.BadRequestError("session: not an object.")

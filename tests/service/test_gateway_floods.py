@@ -103,6 +103,19 @@ async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None
     await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
+@pytest.mark.parametrize("voice", ["ref_audio_id", "ref_audio_path"])
+@on_stage()
+async def test_half_a_character_ends_its_own_session_only(stage: Stage, voice: str) -> None:
+    worker = stage.gateway.pool.workers["worker_0"]
+    for said in ({"system_prompt": "\ud800", voice: ""}, {voice: "\ud800"}):
+        async with stage.client("/ws/duplex/adx_1") as client:
+            await client.expect("queue_done")
+            await client.say("prepare", **said)
+            assert (await client.expect("error"))["code"] == "bad_json"
+            assert worker.status is not WorkerStatus.OFFLINE
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
+
+
 @on_stage(limits={"waiting_per_client": 2})
 async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
     path = "/ws/duplex/adx_"

@@ -294,6 +294,7 @@ async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
         (await post(content="v=0\r\n" * SDP_MAX_CHARS, headers=sdp), f"{SDP_MAX_CHARS}"),
         (await post(content="", headers=sdp), "missing"),
         (await post(files=files), "session: not valid JSON"),
+        (await post(files=files | {"session": (None, r'["\ud800"]')}), "session: not valid JSON"),
         (await post(json={}), "content-type"),
     ):
         assert answer.status_code == 400, answer.text

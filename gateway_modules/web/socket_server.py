@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ LIMITS_BYTES: Final = MappingProxyType(
 SMALL_FRAME_BYTES: Final = 1024
 SMALL_FRAMES_AT_ONCE: Final = 256
 SMALL_FRAMES_PER_S: Final = 20
+
 
 REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -227,8 +229,9 @@ class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
     def _lease(self) -> limits.Lease | None:
         if not self.handshake_complete:
             return None
-        scope = getattr(self, "scope", {})  # there is none if the handshake was invalid
-        lease = scope.get(limits.LEASE_MARK)
+        if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            return None  # after an invalid handshake there is no scope
+        lease = self.scope.get(limits.LEASE_MARK)
         return lease if isinstance(lease, limits.Lease) else None
 
     def _send_now(self, text: frames.Text) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 
 from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import WireModel, check_json_shape, json_text, reason_of
@@ -124,8 +123,8 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     `invalid` is the code for a text that is not a JSON object.
     """
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
+        given = from_json(text)  # as the validator reads it
+    except ValueError:
         return FieldError(invalid, "This is not valid JSON.")
     if not isinstance(given, dict):
         return FieldError(invalid, "This is not a JSON object.")

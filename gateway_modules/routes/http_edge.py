@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from core.errors import OmniError, RateLimitedError, TooBigError
+from core.errors import BadRequestError, OmniError, RateLimitedError, TooBigError
 from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
@@ -60,6 +60,8 @@ VOICE_FORM: Final = "/v1/audio/voices"
 UPLOAD_PATH: Final = re.compile(r"/api/sessions/[^/]+/upload-recording")
 BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
+# Forms are decoded on the event loop, and some of Python's codecs take minutes for a field.
+OTHER_CHARSET: Final = re.compile(r'\s*multipart/.*charset(?!="?utf-?8"?\s*(?:;|$))', re.I | re.S)
 REQUEST_ID_BYTES: Final = 8
 LOGGED_CHARS: Final = 300  # of a path, so that long ones do not fill the disk
 
@@ -166,6 +168,8 @@ class HttpEdge:
         access.check_host(connection)
         if scope.get("method") not in SAFE_METHODS:  # a socket has none
             access.check_origin(connection)
+        if OTHER_CHARSET.match(connection.headers.get("content-type", "")):
+            raise BadRequestError("content-type: a form has to be UTF-8.")
         length = connection.headers.get("content-length", "")
         limit = body_limit_bytes(self._gateway, scope["path"])
         if length.isdecimal() and int(length) > limit:

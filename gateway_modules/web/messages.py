@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 from websockets.frames import apply_mask  # type: ignore[attr-defined]  # the fastest there is
 
@@ -192,8 +193,8 @@ def parse_type(text: str) -> str:
 def parse_object(text: str) -> dict[str, Any]:
     """Raises BadPayloadError."""
     try:
-        message = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        message = from_json(text)  # refuses half a surrogate pair, which nothing could send
+    except ValueError as error:
         raise BadPayloadError("The message is not valid JSON.") from error
     if not isinstance(message, dict):
         raise BadPayloadError("The message is not a JSON object.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -145,6 +146,11 @@ class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
         self._release()
         return event
 
+    async def send(self, message: Any) -> None:  # the server's type of a message is private
+        """Send a message; uvicorn reports a handshake that it was told to deny as an error."""
+        await super().send(message)
+        self.handshake_complete |= self.close_sent
+
     def handle_text(self, event: Frame) -> None:
         if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
@@ -222,6 +228,8 @@ class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
     def _lease(self) -> limits.Lease | None:
         if not self.handshake_complete:
             return None
+        if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            return None  # after an invalid handshake there is no scope
         lease = self.scope.get(limits.LEASE_MARK)
         return lease if isinstance(lease, limits.Lease) else None
 

@@ -103,6 +103,19 @@ async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None
     await until(lambda: idle_count(stage.gateway.pool) == 1)
 
 
+@pytest.mark.parametrize("voice", ["ref_audio_id", "ref_audio_path"])
+@on_stage()
+async def test_half_a_character_ends_its_own_session_only(stage: Stage, voice: str) -> None:
+    worker = stage.gateway.pool.workers["worker_0"]
+    for said in ({"system_prompt": "\ud800", voice: ""}, {voice: "\ud800"}):
+        async with stage.client("/ws/duplex/adx_1") as client:
+            await client.expect("queue_done")
+            await client.say("prepare", **said)
+            assert (await client.expect("error"))["code"] == "bad_json"
+            assert worker.status is not WorkerStatus.OFFLINE
+        await until(lambda: idle_count(stage.gateway.pool) == 1)
+
+
 @on_stage(limits={"waiting_per_client": 2})
 async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
     path = "/ws/duplex/adx_"
@@ -251,6 +264,29 @@ async def test_a_multipart_request_has_few_parts(stage: Stage) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = await stage.http.post(url, content=fields, headers=headers)
     assert (answer.status_code, answer.json()["detail"][:15]) == (400, "Too many fields")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_right"),
+    [
+        ("; charset=punycode", False),  # 150 KB of it take seconds, 1 MB minutes
+        ("; charset=undefined", False),
+        ('; CHARSET = "idna"', False),
+        ("; charset=utf-8; charset=punycode", False),
+        ("; charset=UTF-8", True),
+        ('; charset="utf8"; a=b', True),
+    ],
+)
+@on_stage()
+async def test_a_form_is_decoded_as_utf_8_only(
+    stage: Stage, parameters: str, is_right: bool
+) -> None:
+    form = '--b\r\nContent-Disposition: form-data; name="x-"\r\n\r\na-a\r\n--b--\r\n'
+    headers = {"Content-Type": f"multipart/form-data; boundary=b{parameters}"}
+    answer = await stage.http.post("/v1/audio/transcriptions", content=form, headers=headers)
+    assert answer.status_code == 400
+    fault = "file: " if is_right else "content-type: "  # the form has no file
+    assert answer.json()["error"]["message"].startswith(fault)
 
 
 @on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -148,6 +149,18 @@ def closes() -> Iterator[Case]:
 
 
 CASES = [*whole_messages(), *pings(), *reserved(), *fragments(), *texts(), *closes()]
+KEY, VERSION = b"Sec-WebSocket-Key: ", b"Sec-WebSocket-Version: "
+REFUSED_HANDSHAKES = {
+    "no key": handshake("/ws/chat").replace(KEY, b"X-Key: "),
+    "half a key": handshake("/ws/chat").replace(KEY, KEY + b"x"),
+    "old version": handshake("/ws/chat").replace(VERSION, VERSION + b"8, "),
+    "another method": handshake("/ws/chat").replace(b"GET", b"POST"),
+    "no such subprotocol": handshake("/ws/chat").replace(
+        KEY, b"Sec-WebSocket-Protocol: \xff\r\n" + KEY
+    ),
+    "another origin": handshake("/ws/chat").replace(KEY, b"Origin: https://x.example\r\n" + KEY),
+    "unsupported use": handshake("/v1/realtime?call_id=x"),
+}
 SOCKETS = ("/ws/streaming/s_{}", "/ws/chat")  # those that answer before a worker is there
 
 
@@ -199,3 +212,18 @@ async def test_every_frame_is_answered_as_the_standard_says(
     assert wrong == []
     told = [record.getMessage() for record in caplog.records if record.exc_info]
     assert told == [], "a client's mistake is no error of the server, which a traceback would be"
+
+
+@pytest.mark.parametrize("name", REFUSED_HANDSHAKES)
+@on_stage()
+async def test_a_refused_handshake_leaves_neither_a_connection_nor_an_error(
+    stage: Stage, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection(HOST, stage.port)
+    writer.write(REFUSED_HANDSHAKES[name])
+    async with asyncio.timeout(LIMIT_S):
+        assert (await reader.read()).startswith(b"HTTP/1.1 4")
+    writer.close()
+    await stage.stop_gateway()  # which waits for all connections, as uvicorn does
+    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+    assert told == []

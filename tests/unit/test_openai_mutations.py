@@ -18,7 +18,7 @@ from core.errors import OmniError
 from core.protocols.effects import Release
 from core.protocols.events import Disconnected
 from core.schemas import gpt_live, realtime
-from core.schemas.openai_errors import event_types
+from core.schemas.openai_errors import FieldError, event_types
 from tests.fakes.live_scenes import LiveScene
 from tests.fakes.realtime_scene import RealtimeScene, pcm
 
@@ -148,6 +148,13 @@ def is_right(parse: Callable[[str], Any], text: str) -> bool:
 @pytest.mark.parametrize("module", [realtime, gpt_live], ids=["realtime", "live"])
 def test_there_is_an_event_of_every_type(module: Any) -> None:
     assert {event["type"] for event in events(module)} == set(event_types(module.ClientEvent))
+
+
+@pytest.mark.parametrize("module", [realtime, gpt_live], ids=["realtime", "live"])
+def test_half_a_character_is_no_json_and_not_sent_back(module: Any) -> None:
+    with pytest.raises(FieldError) as refused:
+        module.parse_event(r'{"type": "session.update", "session": {}, "event_id": "\ud800"}')
+    assert str(refused.value) == "This is not valid JSON."
 
 
 def test_every_mutation_of_a_realtime_event_is_named_and_ends_no_session() -> None:

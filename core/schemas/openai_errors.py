@@ -136,8 +136,6 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
             param, problem = path, other
     event_id = given.get("event_id")
     known_id = event_id[:EVENT_ID_MAX_CHARS] if isinstance(event_id, str) else None
-    if problem["type"] == "json_invalid":  # for Pydantic, such as half of a surrogate pair
-        return FieldError(invalid, "This is not valid JSON.", event_id=known_id)
     if problem["type"] in MISSING:
         message = f"Missing required parameter: '{param}'."
         return FieldError("missing_required_parameter", message, param, known_id)

@@ -213,7 +213,8 @@ class Door:
             if self._must_name_workers or is_report:
                 self._must_name_workers = False
                 states = [_state(worker) for worker in self.pool.workers.values()]
-                if states != self._sent_workers:
+                is_known = states or self.pool.directory.is_known  # else they are yet to be found
+                if is_known and states != self._sent_workers:
                     self._sent_workers = states
                     answers.insert(0, wire.Workers(workers=states))
             if now_s - placed_s >= BATCH_S:

@@ -16,7 +16,7 @@ from core.schemas.queue import QueueingPhase, SocketKind
 from core.schemas.worker import WorkerStatus
 from gateway_modules.relay.link import QueueingLimits
 from tests.fakes.gateway_stage import until
-from tests.fakes.pools import ask, freshest, hear, release, workers_of
+from tests.fakes.pools import ask, freshest, release, workers_of
 from tests.fakes.relay_scene import USER, now_s, staged
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
@@ -232,20 +232,6 @@ async def test_a_wait_without_any_worker_ends(tmp_path: Path) -> None:
         assert await stage.end() == [1013]
         assert stage.last("error")["code"] == "no_worker"
         assert 29.9 <= now_s() - began_s <= 33
-
-
-@in_virtual_time
-async def test_a_long_wait_survives_the_restart_of_the_only_worker(tmp_path: Path) -> None:
-    async with staged(LIVE, tmp_path, "waiting") as stage:
-        [worker] = workers_of(stage.pool)
-        await asyncio.sleep(120)
-        worker.mark_offline()
-        await asyncio.sleep(20)
-        release(stage.pool, worker)
-        hear(worker, WorkerStatus.IDLE)
-        stage.pool._dispatch_next()
-        await stage.hear("queue_done")
-        assert "error" not in stage.types
 
 
 @in_virtual_time

@@ -44,6 +44,7 @@ LOG: Final = structlog.get_logger("door")
 @dataclass(eq=False, repr=False)
 class DoorWorkers(WorkerSet):
     _send: Callable[[wire.FromDoor], None]
+    is_known: bool = False  # the desk has named its workers
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)
@@ -51,6 +52,7 @@ class DoorWorkers(WorkerSet):
 
     def update(self, states: list[wire.WorkerState]) -> None:
         """Replace the set of workers; sessions retain those that are no longer in it."""
+        self.is_known = True
         before = {worker.place.netloc: worker for worker in self.workers.values()}
         self.workers.clear()
         for state in states:

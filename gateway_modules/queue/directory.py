@@ -138,6 +138,11 @@ class Directory(WorkerSet):
             raise ExceptionGroup("health polling failed", failures)
 
     @property
+    def is_known(self) -> bool:
+        """Whether each listed name has been looked up."""
+        return all(place in self._answers for place in self._listed if place.is_looked_up)
+
+    @property
     def listed(self) -> list[str]:
         return [str(place) for place in self._listed]
 

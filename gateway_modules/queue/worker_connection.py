@@ -161,7 +161,8 @@ class ServiceState:
         self.missed_polls, self.last_heartbeat = 0, now
         before, self.latest = self.latest, sample
         if sample.error:
-            self.record_error(sample.error, now)
+            is_again = before is None or before.error != sample.error
+            self.record_error(sample.error, now, is_again=is_again)
         if "uptime_s" in sample.model_fields_set:
             self.started_at = now - timedelta(seconds=sample.uptime_s)
         is_another = before is not None and before.boot_id != sample.boot_id
@@ -169,8 +170,9 @@ class ServiceState:
             self.is_restarting = False
         return is_another
 
-    def record_error(self, text: str, now: datetime) -> bool:
-        is_new = self.last_error is None or self.last_error[0] != text
+    def record_error(self, text: str, now: datetime, *, is_again: bool = False) -> bool:
+        """Return whether the error is new; `is_again`: the same one had passed meanwhile."""
+        is_new = is_again or self.last_error is None or self.last_error[0] != text
         if is_new:
             self.last_error = text, now
         return is_new
@@ -355,7 +357,9 @@ class WorkerConnection:
         service.status, service.foreign_sessions = WorkerStatus.OFFLINE, 0
         if service.is_restarting:
             return False
-        return service.record_error(reason, self._clock()) or was_there
+        failed_at, answered_at = (service.last_error or ("", LONG_AGO))[1], service.last_heartbeat
+        is_again = answered_at is not None and answered_at > failed_at
+        return service.record_error(reason, self._clock(), is_again=is_again) or was_there
 
     def mark_offline(self) -> None:
         """Take the worker out of service until it answers again; its sessions continue."""

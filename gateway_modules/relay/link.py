@@ -102,6 +102,22 @@ class Ending:
         return cls(queue.ErrorMessage.of(error), error.close_code, error.code)
 
 
+class Patience:
+    def __init__(self, pool: Pool, limit_s: float) -> None:
+        self._pool, self._limit_s = pool, limit_s
+        self._alive_s = self._now_s()  # when a worker was alive, or when the wait began
+
+    def check(self) -> None:
+        """Raise NoWorkerError if no worker has been alive for `limit_s`."""
+        if self._pool.directory.has_live_worker():
+            self._alive_s = self._now_s()
+        elif self._now_s() - self._alive_s >= self._limit_s:
+            raise errors.NoWorkerError()
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
 @dataclass(eq=False, repr=False)
 class WorkerLink:
     """What the relay holds for a request: one for each turn, or for the whole session."""
@@ -151,14 +167,12 @@ class WorkerLink:
 
         While waiting, the position is reported, with whether that is the first time.
         """
-        request, clock = self.request, asyncio.get_running_loop().time
-        began_s, is_first = clock(), True
+        request, is_first = self.request, True
+        patience = Patience(self.pool, request.patience_s)
 
         async def on_wait(_: Ticket) -> None:
             nonlocal is_first
-            is_impatient = clock() - began_s >= request.patience_s
-            if is_impatient and not self.pool.directory.has_live_worker():
-                raise errors.NoWorkerError()
+            patience.check()
             await report(self, is_first)
             is_first = False
 

@@ -90,7 +90,7 @@ class Door:
         self._wake = asyncio.Event()
         self._sent_queue = (0, 0.0)
         self._sent_tickets: dict[str, wire.WaitingTicket] = {}
-        self._sent_workers: list[wire.WorkerState] = []
+        self._sent_workers: list[wire.WorkerState] | None = None  # None: they have to be sent
         self._must_name_workers = False
         self._is_over = False
 
@@ -156,6 +156,7 @@ class Door:
             case wire.Unreachable(worker=place):
                 if (worker := self.pool.directory.at(place)) is not None:
                     self.pool.directory.report_unreachable(worker)
+                    self._sent_workers = None  # the door regards it as offline until it is told
             case wire.Load(units_ms=units_ms, refused=refused):
                 self._doors.metrics.add_load(units_ms, refused)
 
@@ -188,7 +189,8 @@ class Door:
             self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
         place = ticket.worker.place
-        is_known = any((one.host, one.port) == place[:2] for one in self._sent_workers)
+        sent = self._sent_workers or ()
+        is_known = any((one.host, one.port) == place[:2] for one in sent)
         self._must_name_workers |= not is_known
         self.send(
             wire.Assigned(
@@ -211,7 +213,8 @@ class Door:
             if self._must_name_workers or is_report:
                 self._must_name_workers = False
                 states = [_state(worker) for worker in self.pool.workers.values()]
-                if states != self._sent_workers:
+                is_known = states or self.pool.directory.is_known  # else they are yet to be found
+                if is_known and states != self._sent_workers:
                     self._sent_workers = states
                     answers.insert(0, wire.Workers(workers=states))
             if now_s - placed_s >= BATCH_S:

@@ -71,6 +71,9 @@ async def serve(
                 if queue.RESUME_TOKEN in params:
                     last_seq = queue.read_seq(params.get(queue.LAST_SEQ, ""))
                 earlier = None if last_seq is None else gateway.live.get(session_id)
+                is_back = earlier is None and last_seq is not None
+                if is_back and not gateway.relay_pool.directory.is_known:
+                    raise errors.NoWorkerError()  # by the next attempt its worker may be known
                 if earlier is None:  # else the session is already counted
                     stack.enter_context(gateway.sockets.lease(client)).add(1)
             except errors.OmniError as error:

@@ -22,7 +22,7 @@ from gateway_modules.queue.desk_link import DOOR_PATH, Assigned
 from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.routes.http_edge import BODY_MAX_BYTES
 from gateway_modules.service import Role
-from tests.fakes.doors import SECURITY, Deployment, play, units, with_deployment
+from tests.fakes.doors import SECURITY, Deployment, Program, play, units, with_deployment
 from tests.fakes.gateway_stage import HOST, settings_for, until
 from tests.fakes.pools import busy_count, idle_count
 from tests.service.callers import GRACE_S, Caller, duplex_unit, prepare
@@ -224,6 +224,24 @@ def test_a_session_resumes_through_another_door(tmp_path: Path) -> None:
     with running_worker(served, lambda: FakeBackend(FakeTimes(unit_ms=5))) as worker:
         settings = settings_for(tmp_path / "gateway", limits=limits, security=SECURITY)
         asyncio.run(play(Deployment(settings, 0, [f"{HOST}:{worker.port}"]), 2, test))
+
+
+@with_deployment(doors=0)
+async def test_a_door_that_knows_no_workers_lets_no_session_expire(deployment: Deployment) -> None:
+    await deployment.desk.kill()
+    settings, desk = deployment.settings, f"{HOST}:{deployment.desk.port}"
+    service = settings.service.model_copy(update={"desk": desk})
+    door = Program(settings.model_copy(update={"service": service}), Role.DOOR, [])
+    deployment.programs.append(door)
+    await door.serve()
+    address = f"ws://{HOST}:{door.port}/ws/duplex/adx_one?resume_token={'0' * 32}&last_seq=3"
+    with pytest.raises(InvalidStatus, match="403"):  # the client tries again
+        async with connect(address):
+            pass
+    await deployment.start_desk(deployment.desk.port)
+    await until(lambda: door.desk.ready_count == 1)
+    async with connect(address) as socket:
+        assert "session_expired" in [str(await socket.recv()) for _ in range(2)][1]
 
 
 @with_deployment()

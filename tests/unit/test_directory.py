@@ -119,7 +119,10 @@ async def test_another_process_at_the_address_has_no_caches() -> None:
 async def test_workers_follow_dns() -> None:
     network = Network("10.0.0.1", "10.0.0.2", "10.0.0.3")
     pool = pool_of(network, f"dns:worker:{PORT}")
+    network.dns = OSError("no resolver")
     await pool.start()
+    await asyncio.sleep(LOOK_UP_PERIOD_S + 1)
+    assert not pool.directory.is_known  # so that no session is said to have expired
     for dns, expected in (
         ([], []),
         (["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]),
@@ -132,6 +135,7 @@ async def test_workers_follow_dns() -> None:
         await asyncio.sleep(LOOK_UP_PERIOD_S + 1)
         assert places(pool) == expected, dns
         assert idle_count(pool) == len(expected)
+        assert pool.directory.is_known
     assert pool.is_open
     await pool.stop()
 

@@ -17,11 +17,12 @@ from starlette.websockets import WebSocket, WebSocketState
 
 from core.errors import ShuttingDownError
 from core.schemas.queue import SocketKind
+from core.schemas.worker import WorkerStatus
 from core.sockets import ReplaceableSocket
 from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.awaits import Awaits
 from tests.fakes.gateway_stage import until
-from tests.fakes.pools import ask, release
+from tests.fakes.pools import ask, hear, release, workers_of
 from tests.fakes.relay_scene import USER, Scene, Stage, staged
 from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time, let_others_run
 
@@ -328,3 +329,17 @@ async def test_a_gateway_that_ends_leaves_the_session_of_a_client_that_is_away(
         stage.relay.fail(ShuttingDownError())
         await stage.end()
         assert len(stage.sockets) == connected
+
+
+@in_virtual_time
+async def test_a_long_wait_survives_the_restart_of_the_only_worker(tmp_path: Path) -> None:
+    async with staged(SocketKind.DUPLEX, tmp_path, "waiting") as stage:
+        [worker] = workers_of(stage.pool)
+        await asyncio.sleep(120)
+        worker.mark_offline()
+        await asyncio.sleep(20)
+        release(stage.pool, worker)
+        hear(worker, WorkerStatus.IDLE)
+        stage.pool._dispatch_next()
+        await stage.hear("queue_done")
+        assert "error" not in stage.types

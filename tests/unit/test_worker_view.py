@@ -78,6 +78,29 @@ def test_the_last_error_survives_a_restart() -> None:
     assert worker_info(worker, clock.now).last_error == UNANSWERED
 
 
+def test_an_error_that_comes_again_has_the_time_of_its_latest_beginning() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    failed = {"status": "error", "worker_status": "error", "error": "out of memory"}
+
+    def fail() -> None:
+        tell(worker, **failed)
+
+    def vanish() -> None:
+        worker.mark_offline()
+        worker.observe_miss()
+
+    for fails in (worker.observe_miss, vanish, fail):
+        for _ in range(2):
+            tell(worker)
+            clock.advance(3_600)
+            began_at = clock.now
+            for _ in range(2):
+                fails()
+                assert worker_info(worker, clock.now).last_error_at == began_at
+                clock.advance(30)
+
+
 def test_sessions_are_listed_oldest_first() -> None:
     clock = FakeClock()
     worker = make_worker(clock)

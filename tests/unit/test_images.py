@@ -269,3 +269,20 @@ def test_a_jpeg_of_very_many_scans_is_refused() -> None:
     for content in (repeated(photo, 101), repeated(file_of(picture(), "JPEG"), 101)):
         with pytest.raises(PictureError, match="more than 100 scans"):
             read_picture(content, allowed=FRAME_LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "part"),
+    [
+        ("PNG", 33, bytes(4) + b"noTe" + struct.pack(">I", zlib.crc32(b"noTe"))),
+        ("JPEG", 2, b"\xff\xef\0\2"),
+        ("JPEG", 20, b"\0"),  # between two segments
+    ],
+)
+def test_a_frame_of_very_many_parts_is_refused(kind: str, at: int, part: bytes) -> None:
+    content = file_of(picture(), kind)
+    some, many = (content[:at] + part * count + content[at:] for count in (1_000, 20_000))
+    assert is_red(read_picture(some, allowed=FRAME_LIMITS), (8, 8))
+    with pytest.raises(PictureError, match="too many parts"):
+        read_picture(many, allowed=FRAME_LIMITS)
+    assert is_red(read_picture(many), (8, 8))  # decoded in a process with limits of its own

@@ -9,7 +9,9 @@ each call a core.
 from __future__ import annotations
 
 import math
+import re
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +27,13 @@ from core.schemas import limits
 
 MILLION: Final = 1_000_000
 BITS_DROPPED: Final = 8  # from 16-bit grey to the 8 bits of RGB
+# A JPEG's markers but for those within a scan's data. Source: ITU-T T.81, table B.1.
+JPEG_MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")
+JPEG_SCAN, JPEG_END = b"\xda", b"\xd9"
+JPEG_LENGTH_BYTES: Final = 2  # of a segment; they are part of it
+# Ours: encoders write some ten. Each is decoded over the whole picture and may have 16 bytes, so
+# that a frame's 4 MiB would take minutes.
+JPEG_SCANS_MAX: Final = 100
 # What Pillow raises for damaged files.
 DAMAGED: Final = (OSError, ValueError, SyntaxError, EOFError, TypeError, struct.error)
 # How a picture becomes upright, by its EXIF orientation. Source: Exif 2.3, section 4.6.4.
@@ -53,6 +62,7 @@ class PictureLimits:
     max_side_px: int
     max_pixels: int
     formats: tuple[str, ...]  # Pillow's names
+    max_reads: int = sys.maxsize  # of the file by Pillow: a few for each of its parts
 
 
 FRAME_LIMITS: Final = PictureLimits(
@@ -60,6 +70,7 @@ FRAME_LIMITS: Final = PictureLimits(
     max_side_px=limits.FRAME_MAX_SIDE_PX,
     max_pixels=limits.FRAME_MAX_SIDE_PX**2,
     formats=("JPEG", "PNG", "WEBP"),
+    max_reads=20_000,  # ours: 4 MiB in parts of 1 KiB; each takes the interpreter microseconds
 )
 PICTURE_LIMITS: Final = PictureLimits(
     max_bytes=limits.PICTURE_MAX_BYTES,
@@ -67,6 +78,18 @@ PICTURE_LIMITS: Final = PictureLimits(
     max_pixels=limits.PICTURE_MAX_PIXELS,
     formats=("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"),
 )
+
+
+class _PictureFile(BytesIO):
+    def __init__(self, content: bytes, max_reads: int) -> None:
+        super().__init__(content)
+        self._left = max_reads
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise PictureError("The picture's file has too many parts.")
+        return super().read(size)
 
 
 def decode_wire_picture(text: str, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:
@@ -164,7 +187,8 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
     if not content:
         raise PictureError("The picture is empty.")
     try:
-        with Image.open(BytesIO(content), formats=allowed.formats) as picture:
+        file = _PictureFile(content, allowed.max_reads)
+        with Image.open(file, formats=allowed.formats) as picture:
             size = f"The picture is {picture.width} x {picture.height}"
             if max(picture.size) > allowed.max_side_px:
                 raise PictureTooLargeError(
@@ -177,6 +201,8 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
                 raise PictureError(
                     f"{size}; one side may be at most {RATIO_MAX} times as long as the other."
                 )
+            if picture.format in ("JPEG", "MPO") and _jpeg_scans(content) > JPEG_SCANS_MAX:
+                raise PictureError(f"The picture has more than {JPEG_SCANS_MAX} scans.")
             yield picture
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise PictureTooLargeError("The picture has too many pixels.") from error
@@ -185,3 +211,15 @@ def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
         raise PictureError(f"The picture is not one of {names}.") from error
     except DAMAGED as error:
         raise PictureError("The picture is damaged.") from error
+
+
+def _jpeg_scans(content: bytes) -> int:
+    """Count the scans, up to one too many or the end: telephones append films to pictures."""
+    scans, at = 0, JPEG_LENGTH_BYTES  # behind the marker of the beginning
+    while scans <= JPEG_SCANS_MAX and (found := JPEG_MARKER.search(content, at)):
+        if found[1] == JPEG_END:
+            break
+        scans += found[1] == JPEG_SCAN
+        at = found.end()
+        at += int.from_bytes(content[at : at + JPEG_LENGTH_BYTES])
+    return scans

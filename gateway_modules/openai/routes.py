@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -107,10 +107,17 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 
 
 async def _in_turn(gateway: Gateway, client: str, work: Callable[[], Decoded]) -> Decoded:
-    """Run something that decodes files, one at a time of each client: the threads are few."""
-    lock = gateway.decoding.setdefault(client, asyncio.Lock()) if client else nullcontext()
-    async with lock:
+    """Run something that decodes files, one at a time of each client: the threads are few.
+
+    A thread cannot be stopped, so the turn of a client that leaves lasts until its work has ended.
+    """
+    if not client:
         return await gateway.voices.run(work)
+    lock = gateway.decoding.setdefault(client, asyncio.Lock())
+    await lock.acquire()
+    running = asyncio.ensure_future(gateway.voices.run(work))
+    running.add_done_callback(lambda _: lock.release())
+    return await asyncio.shield(running)
 
 
 @router.post("/chat/completions")

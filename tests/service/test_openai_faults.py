@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from core.errors import ContextFullError
 from core.schemas.queue import ErrorMessage
+from gateway_modules.openai.routes import _in_turn
 from gateway_modules.voices import DECODERS, AudioDecoder
-from tests.fakes.gateway_stage import Stage, on_stage
+from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import busy_count
 from tests.service.test_openai_chat import HELLO, client_of
 
@@ -106,6 +108,31 @@ async def test_a_text_does_not_wait_for_decoders(stage: Stage) -> None:
     finally:
         is_decoded.set()
     assert answer.choices[0].message.content == "Hello"
+
+
+@on_stage()
+async def test_a_client_that_leaves_occupies_its_decoder_until_it_is_done(stage: Stage) -> None:
+    began, is_decoded = list[str](), threading.Event()
+
+    async def decode(client: str, name: str) -> None:
+        def work() -> None:
+            began.append(name)
+            is_decoded.wait()
+
+        await _in_turn(stage.gateway, client, work)
+
+    left = asyncio.create_task(decode("one", "left"))
+    try:
+        await until(lambda: began == ["left"])
+        left.cancel()
+        await asyncio.wait([left])
+        others = [asyncio.create_task(decode(*each)) for each in (("one", "next"), ("two", "two"))]
+        await until(lambda: len(began) == 2)
+        assert began == ["left", "two"]
+    finally:
+        is_decoded.set()
+    await asyncio.gather(*others)
+    assert left.cancelled() and began == ["left", "two", "next"]
 
 
 @on_stage()

@@ -31,6 +31,7 @@ from MiniCPMO45.processing.pictures import slice_image
 ORIENTATION_TAG = 0x0112
 TURNED_RIGHT = 6  # the camera was held so that the picture must be turned by 90° to the right
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+SCAN = b"\xff\xda"  # the marker of a JPEG's scan
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (64, 48)) -> Image.Image:
@@ -252,3 +253,36 @@ def test_damaged_files_are_pictures_or_one_of_our_errors(kind: str) -> None:
             assert read_picture(bytes(damaged)).mode == "RGB"
         except OmniError as error:
             assert error.message
+
+
+def test_a_jpeg_of_very_many_scans_is_refused() -> None:
+    def repeated(content: bytes, scans: int) -> bytes:
+        last = content.rindex(SCAN)
+        return content[:last] + content[last:-2] * scans + content[-2:]
+
+    photo = file_of(picture(), "JPEG", progressive=True)
+    assert photo.count(SCAN) > 1
+    kept = photo + SCAN * 200  # as in a film that a telephone appends
+    tagged = file_of(picture(), "JPEG", comment=SCAN * 200)
+    for content in (photo, kept, tagged, repeated(photo, 20)):
+        assert is_red(read_picture(content, allowed=FRAME_LIMITS), (8, 8))
+    for content in (repeated(photo, 101), repeated(file_of(picture(), "JPEG"), 101)):
+        with pytest.raises(PictureError, match="more than 100 scans"):
+            read_picture(content, allowed=FRAME_LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "part"),
+    [
+        ("PNG", 33, bytes(4) + b"noTe" + struct.pack(">I", zlib.crc32(b"noTe"))),
+        ("JPEG", 2, b"\xff\xef\0\2"),
+        ("JPEG", 20, b"\0"),  # between two segments
+    ],
+)
+def test_a_frame_of_very_many_parts_is_refused(kind: str, at: int, part: bytes) -> None:
+    content = file_of(picture(), kind)
+    some, many = (content[:at] + part * count + content[at:] for count in (1_000, 20_000))
+    assert is_red(read_picture(some, allowed=FRAME_LIMITS), (8, 8))
+    with pytest.raises(PictureError, match="too many parts"):
+        read_picture(many, allowed=FRAME_LIMITS)
+    assert is_red(read_picture(many), (8, 8))  # decoded in a process with limits of its own

@@ -108,7 +108,8 @@ class LiveSession(Generic[Event]):
             raise LiveError("the session ended before it was ready; see its events")
 
     async def _note(self, event: Event) -> bool:
-        is_new = isinstance(event, SessionResumed) and event.last_seq == 0
+        # Also if it was sent before: it may be lost, and a second one is only warned about.
+        is_new = isinstance(event, SessionResumed) and not self._prepared.is_set()
         if isinstance(event, QueueDone) or is_new:
             await self._link.send({"type": "prepare", **self._prepare})
         elif isinstance(event, PREPARED):

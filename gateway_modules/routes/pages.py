@@ -24,10 +24,11 @@ from core.schemas.export.message_schemas import CONTENT_TYPE, asyncapi_document
 from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.pages import MISSING_PAGE, Preset, PresetSounds
 from gateway_modules.routes.admin import Name
-from gateway_modules.routes.sessions import existing_recording
+from gateway_modules.routes.sessions import existing_recording, on_store_away
 from gateway_modules.service import AdminOnly, ApiRouter, GatewayHere, gateway_of
 from gateway_modules.voices import RefAudio
 from gateway_modules.web.responses import NO_CACHE, on_error, problems
+from recording.bucket import BucketError
 
 VIEWER: Final = "session-viewer.html"
 # Path -> (app that has to be enabled, if any; file).
@@ -51,12 +52,15 @@ documents = ApiRouter(tags=["documents"])
 async def on_http_problem(request: Request, error: Exception) -> Response:
     """Answer the framework's errors; browsers get a page for a missing one."""
     assert isinstance(error, HTTPException)
-    # A browser navigates, as opposed to a program or a script.
-    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    is_page = wants_page and not request.url.path.startswith(("/api/", "/static/"))
+    is_page = _wants_page(request) and not request.url.path.startswith(("/api/", "/static/"))
     if error.status_code == HTTPStatus.NOT_FOUND and is_page:
         return _missing(request, "page")
     return await on_error(request, error)
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether a browser navigates, as opposed to a program or a script."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 
 async def page(request: Request, name: str) -> Response:
@@ -86,10 +90,18 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
         await asyncio.to_thread(existing_recording, recording_id, gateway)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, "recording")
+    except BucketError as error:
+        answer = await on_store_away(request, error)
+        is_page = _wants_page(request)
+        return _missing(request, "recording_store", HTTPStatus.BAD_GATEWAY) if is_page else answer
     return await page(request, VIEWER)
 
 
-def _missing(request: Request, what: Literal["page", "recording", "recording_off"]) -> Response:
+def _missing(
+    request: Request,
+    what: Literal["page", "recording", "recording_off", "recording_store"],
+    status: HTTPStatus = HTTPStatus.NOT_FOUND,
+) -> Response:
     gateway, accepted = gateway_of(request), request.headers.get("accept-language", "").split(",")
     chosen = [request.query_params.get("lang"), gateway.settings.service.default_lang]
     lang = gateway.languages.pick([*chosen, *(part.partition(";")[0] for part in accepted)])
@@ -97,7 +109,7 @@ def _missing(request: Request, what: Literal["page", "recording", "recording_off
     keys = {"title": f"missing.{what}.title", "text": f"missing.{what}.text"}
     shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
     body = MISSING_PAGE.format(lang=lang, **{name: escape(text) for name, text in shown.items()})
-    return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
+    return HTMLResponse(body, status, {"Vary": "Accept-Language"})
 
 
 @cache

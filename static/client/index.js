@@ -103,7 +103,7 @@ function next(session, type) {
   return new Promise((resolve, reject) => {
     const offs = [
       session.on(type, (detail) => settle(() => resolve(detail))),
-      session.on("warning", ({ code }) => code === "reconnected" && settle(() => resolve(null))),
+      session.on("warning", ({ code }) => code === "reconnected" && type === "result" && settle(() => resolve(null))),
       session.on("ended", ({ reason }) => settle(() => reject(new SessionEndedError(reason)))),
     ];
     const settle = (/** @type {() => void} */ end) => {

@@ -13,9 +13,9 @@ import { voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { mountAnswerVoice, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
 import { mountChatNotes, mountKeptChats, mountUpload, mountWelcome } from "../turnbased/kept-chats.js";
 import { ChatSession } from "../turnbased/chat-session.js";
-import { chatSettings, FIELDS, fromPreset, SETTINGS_KEY } from "../turnbased/turn.js";
+import { chatSettings, FIELDS, fromPreset, sentChars, SETTINGS_KEY } from "../turnbased/turn.js";
 import { mountComposer } from "../turnbased/composer.js";
-import { mediaLimits, wireChars } from "../turnbased/conversation.js";
+import { mediaLimits } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
@@ -67,7 +67,7 @@ const instructions = mountInstructions({
 const draft = openDraft(store);
 const composer = mountComposer(byId("composer"), {
   limits,
-  sentChars: () => wireChars(session.media),
+  sentChars: () => sentChars(chatSettings(settings, voiceBase64()), session.media),
   picturesPerS: () => Number(settings.get("picturesPerS")),
   microphoneId: () => sound.microphoneId || undefined,
   sendsRecording: () => settings.get("sendsRecording"),

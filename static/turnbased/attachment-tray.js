@@ -19,7 +19,7 @@ const loadViews = late(
 /**
  * @param {HTMLElement} el
  * @param {{limits: MediaLimits, sentChars: () => number, picturesPerS: () => number, onChange: () => void}} options `sentChars`:
- *   Base64 characters of the conversation so far, which are sent as well
+ *   Base64 characters of the conversation so far and of the voice sample, which are sent as well
  */
 export function mountAttachmentTray(el, options) {
   /** @type {MediaPart[]} */ let parts = [];

@@ -4,10 +4,12 @@ import { choiceField, flagField, numberField } from "../shared/settings-store.js
 import { wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { numberOr0 } from "../shared/server-messages.js";
+import { wireChars } from "./conversation.js";
 
 /** @import { Generate, Message, Prefill, TokenStats } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { QueuePlace } from "../shared/server-messages.js" */
+/** @import { MediaPart } from "../../types/chat.js" */
 /** @import { Voice } from "./conversation.js" */
 
 // Settings of the chat page.
@@ -80,6 +82,9 @@ export function turnOptions(settings, messages) {
     },
   };
 }
+
+/** Base64 characters that the next request has at least. @param {ChatSettings} settings @param {readonly MediaPart[]} media */
+export const sentChars = ({ hasVoice, voiceBase64 }, media) => wireChars(media) + (hasVoice ? (voiceBase64?.length ?? 0) : 0);
 
 export function chatRequest(/** @type {readonly Message[]} */ messages, /** @type {TurnOptions} */ { prefill, generate }) {
   const { generate_audio: hasVoice, ...generation } = generate;

@@ -37,6 +37,26 @@ test("a recording is played second by second, with its pictures", async () => {
   assert.equal(socket.isClosedByClient, true);
 });
 
+test("a recording begins once the session is prepared, also over another socket", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const sockets = fakeSockets();
+  const session = new Client("https://here:8006").duplex({ socketFactory: sockets.factory });
+  const first = play(session, new Float32Array(RATE_HZ), { restS: 0 }).next();
+  sockets.last().open();
+  sockets.last().hear({ type: "session_resumable", resume_token: "abc", grace_s: 60 }, { type: "queue_done" });
+  sockets.last().vanish(1001);
+  context.mock.timers.tick(200);
+  sockets.last().open();
+  sockets.last().hear({ type: "session_resumed", last_seq: 0, lost_messages: 0, away_ms: 10 });
+  await settle();
+  sockets.last().hear(PREPARED);
+  await settle();
+  assert.deepEqual(sockets.last().kinds, ["prepare", "audio_chunk"]);
+  sockets.last().hear(result(0));
+  assert.equal((await first).value?.result.step, 0);
+  session.close();
+});
+
 test("an error of the server ends it with its code", async () => {
   const { first, socket } = await playing();
   socket.hear({ type: "error", code: "context_full", message: "Full.", error: "Full.", fatal: true });

@@ -120,6 +120,20 @@ test("a `prepare` that may be lost with its socket is sent again", () => {
   assert.deepEqual(told(events), ["reconnecting", "reconnected"]);
 });
 
+test("a warning that came before `prepared` does not keep `prepare` from being sent again", () => {
+  const { session, sockets } = stage();
+  session.start(START);
+  sockets.last().open();
+  sockets.last().hear(OFFER, QUEUE_DONE, { type: "warning", code: "unknown_type", message: "", seq: 1 });
+  sockets.last().vanish(1001);
+  mock.timers.tick(200);
+  sockets.last().open();
+  sockets.last().hear({ ...RESUMED, last_seq: 1 });
+  assert.deepEqual(sockets.last().kinds, ["prepare"]);
+  sockets.last().hear({ ...PREPARED, seq: 2 });
+  assert.equal(session.state.phase, "running");
+});
+
 test("who waited comes back to the newest place in the queue", () => {
   const { session, sockets } = stage();
   session.start(START);

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../../static/shared/protocol.js";
-import { chatRequest, FIELDS, turnOptions } from "../../static/turnbased/turn.js";
+import { chatRequest, FIELDS, sentChars, turnOptions } from "../../static/turnbased/turn.js";
 
 /** @import { NumberField } from "../../static/shared/settings-store.js" */
+/** @import { MediaPart } from "../../types/chat.js" */
 /** @import { Message } from "../../types/protocol.js" */
 
 /** @type {Message[]} */
@@ -25,6 +26,12 @@ test("a voice asks for the spoken prompt and brings its sample", () => {
   assert.equal(prefill.tts_ref_audio_base64, "VVVV");
   assert.equal(generate.generate_audio, true);
   assert.equal(turnOptions({ voiceBase64: "VVVV" }, TEXT).prefill.tts_ref_audio_base64, undefined);
+});
+
+test("a voice sample counts in the size of a request if it is sent", () => {
+  /** @type {MediaPart} */ const part = { type: "image", data: "AAAA", mimeType: "", name: "" };
+  assert.equal(sentChars({ hasVoice: true, voiceBase64: "VVVV" }, [part]), 8);
+  assert.equal(sentChars({ voiceBase64: "VVVV" }, [part]), 4);
 });
 
 test("finer pictures are two slices, and one with a video", () => {

@@ -274,8 +274,11 @@ async def resuming(
 
 @in_loop
 async def test_input_is_lost_until_the_session_is_resumed() -> None:
-    async with resuming([], 1012) as (call, second):
-        assert (await anext(call)).type == "connection_lost"
+    facts = {"prompt_length": 1, "prompt_tokens": 1, "session_id": "s", "session_secret": None}
+    limits = {"max_kv_tokens": 8_192, "chunk_ms": 1_000, "pause_timeout": 60.0}
+    prepared = {"type": "prepared", "seq": 1, "recording_session_id": None, **facts, **limits}
+    async with resuming([prepared], 1012) as (call, second):
+        assert [(await anext(call)).type for _ in range(2)] == ["prepared", "connection_lost"]
         await until(lambda: call._link._socket is not None)
         assert not await call.pause(), "the session does not continue over this socket yet"
         numbers = {"last_seq": 1, "lost_messages": 0, "away_ms": 10}
@@ -283,6 +286,19 @@ async def test_input_is_lost_until_the_session_is_resumed() -> None:
         assert (await anext(call)).type == "session_resumed"
         assert await call.pause()
         assert json.loads(await second.recv()) == {"type": "pause"}
+        await second.close(1000)
+
+
+@in_loop
+async def test_prepare_is_sent_again_after_a_warning_that_came_first() -> None:
+    warning = {"type": "warning", "code": "not_prepared", "message": "Wait.", "error": "Wait."}
+    async with resuming([warning | {"fatal": False, "seq": 1}], 1012) as (call, second):
+        numbers = {"last_seq": 1, "lost_messages": 0, "away_ms": 10}
+        await second.send(json.dumps({"type": "session_resumed", **numbers}))
+        heard = [(await anext(call)).type for _ in range(3)]
+        assert heard == ["warning", "connection_lost", "session_resumed"]
+        await call.pause()
+        assert json.loads(await second.recv())["type"] == "prepare"
         await second.close(1000)
 
 

@@ -128,6 +128,11 @@ async def test_an_unreachable_store_is_not_reported_as_an_internal_error(folder:
                 answer = await http.get(url)
                 assert (answer.status_code, answer.json()["code"]) == (502, "worker_unreachable")
                 assert answer.json()["detail"].startswith("The recordings cannot be reached")
+            answer = await http.get(
+                "/s/a", headers={"Accept": "text/html", "Accept-Language": "en"}
+            )
+            assert answer.status_code == 502 and "Try again later" in answer.text
+            assert answer.headers["content-type"].startswith("text/html")
         assert (await http.get("/api/sessions/a")).status_code == 200
 
 

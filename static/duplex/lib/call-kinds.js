@@ -43,6 +43,7 @@ class FullDuplex {
   #isPausedByLoss = false; // of the microphone, and not by the user or a hidden page
   /** @type {ReturnType<typeof setInterval> | undefined} */ #finishTimer;
   #delayMs = 0;
+  /** Sends the picture that the user chose last. @type {(() => void) | null} */ #showChosen = null;
 
   constructor(/** @type {DuplexCall} */ call, /** @type {DuplexCallOptions} */ options) {
     this.#call = call;
@@ -68,7 +69,18 @@ class FullDuplex {
     this.#bargeIn?.setDetector(detector);
   }
 
-  onState(/** @type {SessionState} */ { phase }) {
+  /** Sends a chosen picture, after a pause if there is one: the file chooser of a phone may hide the page.
+   * @param {string} base64 @param {() => void} onSent
+   */
+  showPicture(base64, onSent) {
+    this.#showChosen = () => this.#call.session?.sendPicture(base64) && onSent();
+    this.onState(this.#call.state);
+  }
+
+  onState(/** @type {SessionState} */ { phase, isLost }) {
+    const show = phase === "running" && !isLost ? this.#showChosen : null;
+    if (show) this.#showChosen = null;
+    show?.();
     const isPaused = phase === "pausing" || phase === "paused";
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;
@@ -82,6 +94,7 @@ class FullDuplex {
   }
 
   onStart() {
+    this.#showChosen = null;
     this.userTurns.clear();
   }
 

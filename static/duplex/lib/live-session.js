@@ -199,7 +199,6 @@ export class LiveSession extends Emitter {
         return;
       case "queue_done":
       case "session_resumed":
-        if (message.last_seq > 0) return; // at 0 the session is not prepared yet
         if (isWaiting) {
           this.change({ phase: "preparing", queue: null });
           this.emit("queuedone", null);

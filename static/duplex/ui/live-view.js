@@ -82,10 +82,10 @@ const loadReader = late(() => import("../lib/camera.js"));
 
 /**
  * @param {HTMLElement} el
- * @param {{sendText: (text: string) => boolean, sendPicture: (base64: string, name: string) => boolean}} actions
- *   return whether it was sent; the text stays if not
+ * @param {{sendText: (text: string) => boolean, showPicture: (base64: string, name: string) => void}} actions
+ *   `sendText` returns whether it was sent; the text stays if not
  */
-function mountTextField(el, { sendText, sendPicture }) {
+function mountTextField(el, { sendText, showPicture }) {
   const form = document.createElement("form");
   form.className = "text-form";
   form.hidden = true;
@@ -93,7 +93,7 @@ function mountTextField(el, { sendText, sendPicture }) {
   const show = async (/** @type {File} */ file) => {
     try {
       const { readPicture } = await loadReader();
-      sendPicture(await readPicture(file), file.name);
+      showPicture(await readPicture(file), file.name);
     } catch {
       toastProblem("bad_frame"); // the browser cannot decode it
     }
@@ -180,11 +180,7 @@ export function mountLiveView(call, { maxKvTokens, modelName, hasVision, ...opti
   const drawTranscript = throttled(mountTranscript(transcript, talk), TRANSCRIPT_MS);
   const textField = mountTextField(transcript, {
     sendText: (text) => call.session?.sendText(text) ?? false,
-    sendPicture(base64, name) {
-      const isSent = call.session?.sendPicture(base64) ?? false;
-      if (isSent) addCaption(t("live.picture_shown", { name }), 0);
-      return isSent;
-    },
+    showPicture: (base64, name) => call.kind.showPicture(base64, () => addCaption(t("live.picture_shown", { name }), 0)),
   });
   /** @type {(() => void) | null} */ let drawInstruments = null;
   const loadInstruments = late(

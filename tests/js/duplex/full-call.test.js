@@ -69,7 +69,7 @@ async function connecting() {
   const unplug = () => {
     microphone().dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
   };
-  return { session, socket, page, microphone, unplug, plugIn: () => (plugIn(), settle()) };
+  return { call, session, socket, page, microphone, unplug, plugIn: () => (plugIn(), settle()) };
 }
 
 async function talking() {
@@ -132,6 +132,21 @@ test("a call whose microphone was unplugged in the queue is paused once it is pr
   assert.equal(socket.last.type, "pause");
   await plugIn();
   assert.equal(socket.last.type, "resume");
+  session.close();
+});
+
+test("a picture chosen during a pause is sent once the call continues", async () => {
+  const { call, session, socket, page } = await talking();
+  let shown = 0;
+  page.set(true); // as the file chooser of a phone does
+  socket.hear({ type: "paused", timeout: 60 });
+  page.set(false);
+  call.kind.showPicture("AAAA", () => (shown += 1));
+  assert.equal(shown, 0);
+  socket.hear({ type: "resumed" });
+  assert.deepEqual(socket.last, { type: "video_frame", frame: "AAAA" });
+  call.kind.showPicture("BBBB", () => (shown += 1));
+  assert.deepEqual([socket.last.frame, shown], ["BBBB", 2]);
   session.close();
 });
 

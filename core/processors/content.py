@@ -123,17 +123,15 @@ RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, PrefillOptions, SpeechSampling)
 
 
-def override(base: SettingsT, config: BaseModel | None, *, given_only: bool = False) -> SettingsT:
+def override(base: SettingsT, config: BaseModel | None) -> SettingsT:
     """Return `base` with the values of the fields that `config` has under the same name.
 
-    What the client left out takes the wire's default, or with `given_only` stays; what the wire
-    does not name, such as the duplex window, stays as the operator chose it.
+    What the client left out takes the wire's default; what the wire does not name, such as the
+    duplex window, stays as the operator chose it.
     """
     if config is None:
         return base
-    declared = set(type(config).model_fields)  # unknown keys have no effect
-    if given_only:
-        declared &= config.model_fields_set
+    declared = type(config).model_fields  # unknown keys have no effect
     values = {RENAMED.get(name, name): value for name, value in config if name in declared}
     known = {field.name for field in fields(base)}
     return replace(base, **{name: value for name, value in values.items() if name in known})

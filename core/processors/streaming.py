@@ -60,14 +60,13 @@ class StreamingView(TurnView):
             await self.choose_voice(voice)
         speech = override(SpeechSampling(), request.streaming.tts_sampling)
         base = GenerationSettings(use_speech_template=request.use_tts_template, speech=speech)
-        base = override(override(base, request), request.streaming)
-        self._drawing = override(base, request.generation, given_only=True)
+        self._drawing = override(override(base, request), request.generation)
         slices = request.image.max_slice_nums or STREAMING_SLICES
         options = override(PrefillOptions(max_slice_nums=slices), request)
         return await self._feed(messages, options)
 
     def reply(self, wanted: Generate) -> Chunks:
-        return self.stream_reply(None, override(self._drawing, wanted, given_only=True))
+        return self.stream_reply(None, override(self._drawing, wanted))
 
     def use_threads(self, threads: Threads) -> None:
         """Use these threads, and the default voice: one that was sent was another client's."""
@@ -149,11 +148,11 @@ class StreamingView(TurnView):
     def generate(
         self,
         session_id: str,
-        generate_audio: bool | None = None,
-        max_new_tokens: int | None = None,
-        do_sample: bool | None = None,
+        generate_audio: bool = True,
+        max_new_tokens: int = 256,
+        do_sample: bool = True,
         enable_speculative_snapshot: bool = False,
-        length_penalty: float | None = None,
+        length_penalty: float = 1.1,
         *,
         temperature: float | None = None,
         top_p: float | None = None,

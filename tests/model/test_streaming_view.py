@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from core.audio import FloatArray, encode_wire_audio, from_pcm
@@ -13,13 +11,7 @@ from core.processors import HalfDuplexView, UnifiedProcessor
 from core.processors.view import iterate_inline
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
-from core.schemas.streaming import (
-    Generate,
-    ReplyEnd,
-    StreamingChunk,
-    StreamingConfig,
-    StreamingRequest,
-)
+from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
 from MiniCPMO45.settings import GenerationSettings
 from tests.fakes.batching import collect
 from tests.model.toy import speech
@@ -237,21 +229,3 @@ def test_text_without_speech_is_streamed_by_token(processor: UnifiedProcessor) -
     decode = model.processor.tokenizer.decode
     whole = [token for token in reply.ids if "\ufffd" not in (decode([token]) or "\ufffd")]
     assert len(texts) >= len(whole) - 1 > 1, "the limit hands out the last two together"
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_reply_has_the_settings_of_its_request(
-    processor: UnifiedProcessor, is_async: bool
-) -> None:
-    view, short = processor.streaming, GenerationConfig(max_new_tokens=3)
-    silent = StreamingConfig(generate_audio=False)
-
-    def reply(**said: Any) -> tuple[int, bool]:
-        view.reset_session("a")
-        prefill(view, "a", "tell me", generation=short, streaming=silent)
-        later = iterate_inline(view.reply(Generate(**said)))
-        chunks, end = finish(view, later if is_async else view.generate("a", **said))
-        return end.generated_tokens, any(chunk.audio_data for chunk in chunks)
-
-    assert reply() == (3, False)
-    assert reply(max_new_tokens=5, generate_audio=True) == (5, True)

@@ -111,11 +111,19 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         return super().num_parameters(*arguments, **options) + quantised
 
     def save_pretrained(self, *arguments: Any, **options: Any) -> None:
-        """Save the model in the published layout; raises `CheckpointError` if it is quantised."""
+        """Save the model in the published layout.
+
+        Raises `CheckpointError` if it is quantised, or lacks what `drop_unused` freed.
+        """
         if self.weights is not Weights.BF16:
             raise CheckpointError(
                 "The weights were quantised while loading and cannot be saved. Load the checkpoint "
                 "with weights bf16 and save that."
+            )
+        if self.tts.model.embed_tokens.weight is None:
+            raise CheckpointError(
+                "This model was loaded without the tensors that it does not use, and a checkpoint "
+                "needs them. Load it with AutoModel.from_pretrained and save that."
             )
         super().save_pretrained(*arguments, **options)
 

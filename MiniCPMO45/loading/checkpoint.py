@@ -286,6 +286,12 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
             f"have another shape: {shorten(wrong)}. Use the overlay made for this model."
         )
     ignored = [str(name) for name in values if name not in shapes]
+    if not known:
+        raise CheckpointError(
+            f"The overlay {path} holds none of the model's tensors, but "
+            f"{shorten(ignored) or 'nothing'}. Save the model's state_dict() itself, without a "
+            "prefix before its names."
+        )
     if ignored:
         logger.warning(
             "%s: %d of its tensors are not the model's and are ignored: %s",

@@ -45,6 +45,7 @@ from MiniCPMO45.processing.mel import (
     clip_mels,
     push,
 )
+from MiniCPMO45.processing.processor import checked_sound
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
@@ -65,8 +66,10 @@ def prepare_audio(audio_input: AudioInputState, audio: np.ndarray) -> UnitAudio:
 
     The unit is split off the pending and new samples, float32 [n] at 16 kHz. The first one is
     left-padded to 16 560 samples, of which 16 480 are consumed; later units consume 16 000.
+    Raises `ProcessingError` if the samples cannot be used.
     """
-    samples = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
+    fresh = checked_sound(np.asarray(audio)).copy()  # the array may be read-only or reversed
+    samples = torch.cat((audio_input.pending, torch.from_numpy(fresh)))
     need, mel_state = UNIT_SAMPLES, replace(audio_input.mel)
     if audio_input.audio_units == 0:
         need = FIRST_UNIT_SAMPLES
@@ -202,8 +205,10 @@ class DuplexCapability:
         if session.turn.logits is not None:
             raise UnitOrderError("generate the prefilled unit before the next prefill")
         began_s, audio_input = time.perf_counter(), session.audio_input
-        audio = audio_waveform if isinstance(audio_waveform, UnitAudio) else None
-        if isinstance(audio_waveform, np.ndarray) and len(audio_waveform) > 0:
+        audio = None
+        if isinstance(audio_waveform, UnitAudio):
+            audio = audio_waveform
+        elif audio_waveform is not None and len(audio_waveform) > 0:
             audio = prepare_audio(audio_input, audio_waveform)
         if session.stop.is_set() or not (audio or frame_list):
             return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")

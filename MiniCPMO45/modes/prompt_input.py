@@ -197,6 +197,9 @@ def slice_pictures(
     limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
+    for frame in frames:
+        if not isinstance(frame, Image.Image | tuple | EncodedPicture):
+            raise ValueError(f"a PIL image is needed, not {type(frame).__name__}")
     return [
         slice_image(frame, limit, config).slices if isinstance(frame, Image.Image) else frame
         for frame, limit in zip(frames, limits, strict=True)

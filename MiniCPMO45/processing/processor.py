@@ -262,14 +262,19 @@ def _checked_part(part: object) -> Part:
         raise ProcessingError(
             f"a message part must be text, a picture or a sound, not {type(part).__name__}"
         )
-    if part.ndim != 1 or part.dtype.kind != "f":
+    sound = checked_sound(part)
+    return np.pad(sound, (0, max(0, MIN_CLIP_SAMPLES - len(sound))))
+
+
+def checked_sound(sound: np.ndarray) -> np.ndarray:
+    """Return a sound as float32 [n]; raises `ProcessingError` if it is not mono float samples."""
+    if sound.ndim != 1 or sound.dtype.kind != "f":
         raise ProcessingError(
-            f"a sound must be mono float samples, got {part.dtype} of shape {part.shape}"
+            f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
         )
-    if not part.size or not np.isfinite(part).all():
+    if not sound.size or not np.isfinite(sound).all():
         raise ProcessingError("a sound is empty or holds values that are not numbers")
-    missing = max(0, MIN_CLIP_SAMPLES - len(part))
-    return np.pad(part.astype(np.float32, copy=False), (0, missing))
+    return sound.astype(np.float32, copy=False)
 
 
 def _part_text(part: Part) -> str:

@@ -207,6 +207,11 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         assert isinstance(text, str)
         return text
 
+    def batch_decode(  # type: ignore[override]  # the library's calls `decode` with all of them
+        self, sequences: Iterable[Sequence[int]], skip_special_tokens: bool = False, **options: Any
+    ) -> list[str]:
+        return [self.decode(ids, skip_special_tokens, **options) for ids in sequences]
+
     def token_id(self, token: str) -> int | None:
         return self.backend_tokenizer.token_to_id(token)
 

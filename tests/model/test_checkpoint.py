@@ -110,6 +110,9 @@ def test_unused_tensors_can_be_dropped(folder: Path, weights: dict[str, Tensor])
     model.drop_unused()
     assert len(weights) - len(model.state_dict()) == 5
     assert model.tts.projector_spk.linear1.weight is None
+    with pytest.raises(CheckpointError, match="AutoModel"):
+        model.save_pretrained(folder / "saved")
+    assert not (folder / "saved").exists()
 
 
 def test_progress_is_the_share_of_the_bytes(folder: Path) -> None:

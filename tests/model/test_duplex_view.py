@@ -6,19 +6,21 @@ import asyncio
 import base64
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from core.audio import from_pcm, write_wav
-from core.engine.engine import Engine
+from core.engine.engine import Engine, run_inline
 from core.errors import (
     AudioError,
+    BadPayloadError,
     ContextFullError,
     NotPreparedError,
     OutOfOrderError,
@@ -238,3 +240,36 @@ def test_a_full_context_is_an_error(processor: UnifiedProcessor) -> None:
     kv.length = kv.store.shape.max_position_embeddings
     with pytest.raises(ContextFullError):
         processor.duplex.prefill(SECOND)
+
+
+@pytest.mark.parametrize("convert", [torch.from_numpy, list])
+def test_audio_may_be_a_tensor_or_a_list(view: DuplexView, convert: Callable[..., Any]) -> None:
+    view.prepare()
+    assert view.prefill(convert(SECOND)).success
+
+
+@pytest.mark.parametrize(
+    "audio",
+    [
+        np.stack((SECOND, SECOND)),
+        (SECOND * 32_767).astype(np.int16),
+        np.full(16_000, np.nan, np.float32),
+    ],
+    ids=["stereo", "int16", "nan"],
+)
+def test_unusable_audio_is_refused_and_the_conversation_goes_on(
+    view: DuplexView, audio: np.ndarray
+) -> None:
+    view.prepare()
+    with pytest.raises(BadPayloadError, match="a sound|A sound"):
+        view.prefill(audio)
+    with pytest.raises(BadPayloadError, match="a sound|A sound"):
+        run_inline(view.unit(audio))
+    assert run_unit(view).kv_cache_length > 0
+
+
+def test_a_frame_that_is_no_picture_is_refused(view: DuplexView) -> None:
+    view.prepare()
+    frame: Any = np.zeros((48, 64, 3), np.uint8)  # as OpenCV returns it
+    with pytest.raises(PictureError, match="not ndarray"):
+        view.prefill(SECOND, [frame])

@@ -73,3 +73,15 @@ def test_useless_overlays_are_refused(folder: Path) -> None:
     torch.save([torch.ones(1)], folder / "patch.pt")
     with pytest.raises(CheckpointError, match="a list, not a dictionary"):
         load(folder, overlay=folder / "patch.pt")
+
+
+@pytest.mark.parametrize("prefix", ["module.", "state_dict"])
+def test_overlay_with_no_tensor_of_the_model_is_refused(
+    prefix: str, folder: Path, weights: dict[str, Tensor]
+) -> None:
+    """Otherwise fine-tuned weights saved under a prefix would seem to change nothing."""
+    prefixed = {prefix + name: tensor for name, tensor in weights.items()}
+    patch = {prefix: weights} if prefix == "state_dict" else prefixed
+    torch.save(patch, folder / "patch.pt")
+    with pytest.raises(CheckpointError, match=f"none of the model's tensors.*{prefix}"):
+        load(folder, overlay=folder / "patch.pt")

@@ -109,6 +109,15 @@ def test_skipping_special_tokens_keeps_thoughts_and_tools(tiny: MiniCPMOTokenize
     assert tiny.decode(ids, skip_special_tokens=True) == "<think>hm</think>Hello<tool_call>"
 
 
+def test_several_texts_are_decoded_together(tiny: MiniCPMOTokenizerFast) -> None:
+    texts = ["Hello", "one two<|tts_eos|>"]
+    rows = tiny(texts)["input_ids"]
+    assert tiny.batch_decode(rows) == texts
+    assert tiny.batch_decode(rows, skip_special_tokens=True) == ["Hello", "one two"]
+    padded = tiny(texts, padding=True, return_tensors="pt")["input_ids"]
+    assert tiny.batch_decode(padded, skip_special_tokens=True) == ["Hello", "one two"]
+
+
 def test_an_unknown_token_maps_to_unk(tiny: MiniCPMOTokenizerFast) -> None:
     assert tiny.convert_tokens_to_ids("no such token") == tiny.special.unk
     assert tiny.convert_ids_to_tokens(tiny.special.unk) == "<unk>"

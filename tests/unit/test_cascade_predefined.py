@@ -53,8 +53,17 @@ from tests.fakes.cascade_parts import BEGAN
         ("If I have two plus three apples, how many is that?", None),
         ("What is -5 + 3?", None),
         ("What time is it?", "It's 9:07 AM."),
+        ("What time is it, please?", "It's 9:07 AM."),
+        ("Can you tell me what time it is?", "It's 9:07 AM."),
         ("What time is it in Tokyo?", None),
         ("And what day is it today?", "It's Monday, 4 May."),
+        ("What's the date, please?", "It's Monday, 4 May."),
+        ("Can you tell me what today's date is?", "It's Monday, 4 May."),
+        ("What is the date of Christmas?", None),
+        ("What's the date tomorrow?", None),
+        ("What day is it tomorrow?", None),
+        ("What are you talking about?", None),
+        ("What are you doing?", None),
         ("Hello.", None),
         ("My new camera is great.", None),
         ("Who is in the picture?", "no picture"),
@@ -83,6 +92,13 @@ def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: st
     ]
     answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
     assert answer is None if told is None else answer is not None and told in answer
+
+
+@pytest.mark.parametrize("name", ["José", "Zoë", "McDonald", "Mary-Jane", "O'Brien", "Łukasz"])
+def test_a_name_is_repeated_as_a_whole(name: str) -> None:
+    lines = [Line("user", f"Hello, my name is {name}."), Line("user", "What is my name?")]
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert answer == f"Your name is {name}."
 
 
 def test_what_the_vision_model_saw_is_said_and_its_limits_once() -> None:

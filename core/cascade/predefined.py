@@ -25,6 +25,7 @@ ABOUT_MISSING_PICTURE: Final = re.compile(
     r"\b(the|this|that|my) (picture|image|photo|camera)\b"
 )
 PICTURE_MARK: Final = "(Of the picture: "
+FUNCTION_OUTPUT: Final = "<tool_response>"  # as in core/tools.py
 UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
 SEEN: Final = (
     "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
@@ -110,6 +111,8 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     last one has. `names` are those of transcriber, language model and synthesizer.
     """
     asked, _, picture = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
+    if asked.startswith(FUNCTION_OUTPUT):
+        return None
     said = " ".join(line.content for line in lines if line.role == "user")
     sentences = SENTENCE_END.split(asked.strip().lower())
     answers = [

@@ -6,6 +6,7 @@ import pytest
 
 from core.cascade.language import Line
 from core.cascade.predefined import SEES_LITTLE, picture_note, predefined_answer
+from core.tools import outputs_text
 from tests.fakes.cascade_parts import BEGAN
 
 
@@ -118,3 +119,8 @@ def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> No
     answer = predefined_answer(lines, ("Whisper tiny", "Qwen2.5-Coder 0.5B", "hibari"), BEGAN)
     assert answer is not None
     assert answer.endswith("Whisper hears you, Qwen thinks, and hibari speaks.")
+
+
+def test_a_functions_output_is_no_question() -> None:
+    lines = [Line("user", outputs_text(['{"text": "Your name is Anna"}']))]
+    assert predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN) is None

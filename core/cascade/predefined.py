@@ -25,6 +25,7 @@ ABOUT_MISSING_PICTURE: Final = re.compile(
     r"\b(the|this|that|my) (picture|image|photo|camera)\b"
 )
 PICTURE_MARK: Final = "(Of the picture: "
+FUNCTION_OUTPUT: Final = "<tool_response>"  # as in core/tools.py
 UNRECOGNIZED: Final = "you cannot make out what is on it. Say so."
 SEEN: Final = (
     "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
@@ -46,7 +47,8 @@ LOOKING_UP: Final = re.compile(
     r"|\bwho won\b.*\b(?:today|yesterday|last night)\b"
 )
 IDENTITY: Final = re.compile(
-    r"\b(who|what) are you\b|\b(what|which) (\w+ )?(model|ai) are you\b"
+    r"\b(who|what) are you\b(?! (?:doing|going|saying|talking|thinking|up to)\b)"
+    r"|\b(what|which) (\w+ )?(model|ai) are you\b"
     r"|\bare you (an? |the )?(\w+ )?"
     r"(chatgpt|gpt|ai|human|person|robot|bot|real|minicpm|qwen|siri|alexa|model)\b"
     r"|\byour name\b|\bwho (made|built|created) you\b"
@@ -54,7 +56,10 @@ IDENTITY: Final = re.compile(
 MY_NAME: Final = re.compile(
     r"\bwho am i\b|\b(what's|what is|what was|know|remember|say|forgotten|forget) my name\b"
 )
-NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
+NAMED: Final = re.compile(
+    r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) "
+    r"(?![A-Z]+\b(?!['’-]))([^\W\d_a-z](?:['’-]?[^\W\d_])+)"
+)
 GREETING: Final = re.compile(r"(?:hello|hey|hi|excuse me|good (?:morning|afternoon|evening))\b")
 HEARING: Final = re.compile(
     r"\b(?:can|do|could) (?:you|anybody|anyone) hear (?:me|this)\b|\bare you (?:still )?there\b"
@@ -73,11 +78,13 @@ LANGUAGE: Final = re.compile(
 ORIGIN: Final = re.compile(
     r"\bhow old are you\b|\bwhere (?:are you from|do you (?:come from|live))\b"
 )
+AT_PRESENT: Final = r"(?:,? (?:again|now|of today|please|right|today))*\W*$"
 TIME: Final = re.compile(
-    r"\b(?:what time is it|what(?:'s| is) the time)(?: now| right now| please)?\W*$"
+    r"\b(?:what time (?:is it|it is)|what(?:'s| is) the time|what the time is)" + AT_PRESENT
 )
 DATE: Final = re.compile(
-    r"\bwhat(?:'s| is) (?:the|today's) date\b|\b(?:what|which) (?:day|date) is (?:it|today)\b"
+    r"\b(?:what(?:'s| is) (?:the|today's) date|what (?:the|today's) date is"
+    r"|(?:what|which) (?:day|date) (?:is (?:it|today)|it is))" + AT_PRESENT
 )
 VERSION: Final = re.compile(r"[\W\d].*")  # unpronounceable behind a model's name
 ABLE_TO: Final = (
@@ -104,6 +111,8 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     last one has. `names` are those of transcriber, language model and synthesizer.
     """
     asked, _, picture = lines[-1].content.replace("’", "'").partition(PICTURE_MARK)
+    if asked.startswith(FUNCTION_OUTPUT):
+        return None
     said = " ".join(line.content for line in lines if line.role == "user")
     sentences = SENTENCE_END.split(asked.strip().lower())
     answers = [

@@ -29,7 +29,12 @@ LEAD_S: Final = 0.03  # of silence kept before speech
 PAUSE_S: Final = 0.18  # of silence kept after a sentence or clause
 NO_PAUSE_S: Final = 0.03  # and inside a clause
 PUNCTUATION: Final = tuple('.!?…,;:—"”’)')
-MARKUP: Final = re.compile(r"[*_`#>|~]+|\[|\]|^\s*[-•]\s+", re.MULTILINE)
+LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^()]*\)")  # of which the text is spoken
+PRODUCT: Final = re.compile(r"(?<=\d)\s*\*\s*(?=\d)")
+# hibari skips a minus sign; it reads a hyphen between numbers as "to".
+MINUS: Final = re.compile(r"(?<=\d) - (?=\d[\d.,]* =)|\s*−\s*(?=\d)")
+# Without signs that are spoken: "#1", "8 > 5".
+MARKUP: Final = re.compile(r"[*_`|~]+|#(?!\d)|^\s*>|>(?!\s?\d)|\[|\]|^\s*[-•]\s+", re.MULTILINE)
 # A sentence ends at its mark and a space, but not after a title, an initial or a list's number.
 SENTENCE_END: Final = re.compile(
     r"(?:(?<!\b[A-Z])(?<!\b(?:Dr|Mr|Ms|St))(?<!\bMrs)(?<!^\d)[.!?…][\"”’)\]]*\s+)|\n+", re.MULTILINE
@@ -105,7 +110,8 @@ class SpeechEndpoint:
 
 def _spoken(text: str, synthesize: Callable[[str], FloatArray]) -> FloatArray:
     """Trim a text's speech at both ends down to a lead and to a pause that suits the text."""
-    words = MARKUP.sub(" ", text).strip()
+    words = PRODUCT.sub(" × ", LINK.sub(r"\1", text))
+    words = MARKUP.sub(" ", MINUS.sub(" minus ", words)).strip()
     wave = synthesize(words) if words else NO_SAMPLES
     loud = np.flatnonzero(np.abs(wave) > SILENCE_LEVEL)
     if not len(loud):

@@ -167,7 +167,8 @@ class CascadeView(LinesMode[Line]):
         A spoken reply that reaches its limit ends with its last complete sentence.
         """
         lines = self._prompt()
-        if self._parts.language_model.is_small and lines[-1].role == "user":
+        is_free = lines[-1].role == "user" and not reply_start
+        if self._parts.language_model.is_small and is_free:
             known = predefined_answer(self._lines, self._parts.names, self._parts.now())
             if known is not None:
                 yield known

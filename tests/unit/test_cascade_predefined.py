@@ -6,6 +6,7 @@ import pytest
 
 from core.cascade.language import Line
 from core.cascade.predefined import SEES_LITTLE, picture_note, predefined_answer
+from core.tools import outputs_text
 from tests.fakes.cascade_parts import BEGAN
 
 
@@ -53,8 +54,17 @@ from tests.fakes.cascade_parts import BEGAN
         ("If I have two plus three apples, how many is that?", None),
         ("What is -5 + 3?", None),
         ("What time is it?", "It's 9:07 AM."),
+        ("What time is it, please?", "It's 9:07 AM."),
+        ("Can you tell me what time it is?", "It's 9:07 AM."),
         ("What time is it in Tokyo?", None),
         ("And what day is it today?", "It's Monday, 4 May."),
+        ("What's the date, please?", "It's Monday, 4 May."),
+        ("Can you tell me what today's date is?", "It's Monday, 4 May."),
+        ("What is the date of Christmas?", None),
+        ("What's the date tomorrow?", None),
+        ("What day is it tomorrow?", None),
+        ("What are you talking about?", None),
+        ("What are you doing?", None),
         ("Hello.", None),
         ("My new camera is great.", None),
         ("Who is in the picture?", "no picture"),
@@ -85,6 +95,13 @@ def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: st
     assert answer is None if told is None else answer is not None and told in answer
 
 
+@pytest.mark.parametrize("name", ["José", "Zoë", "McDonald", "Mary-Jane", "O'Brien", "Łukasz"])
+def test_a_name_is_repeated_as_a_whole(name: str) -> None:
+    lines = [Line("user", f"Hello, my name is {name}."), Line("user", "What is my name?")]
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert answer == f"Your name is {name}."
+
+
 def test_what_the_vision_model_saw_is_said_and_its_limits_once() -> None:
     seen = "I see a red circle."
     lines = [Line("user", f"What do you see? {picture_note(seen)}")]
@@ -102,3 +119,8 @@ def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> No
     answer = predefined_answer(lines, ("Whisper tiny", "Qwen2.5-Coder 0.5B", "hibari"), BEGAN)
     assert answer is not None
     assert answer.endswith("Whisper hears you, Qwen thinks, and hibari speaks.")
+
+
+def test_a_functions_output_is_no_question() -> None:
+    lines = [Line("user", outputs_text(['{"text": "Your name is Anna"}']))]
+    assert predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN) is None

@@ -42,6 +42,26 @@ def test_a_speech_endpoint_is_asked_as_openais_is() -> None:
     assert len(wave) / OUTPUT_SAMPLE_RATE_HZ == pytest.approx(LEAD_S + 1 + PAUSE_S, abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("It's 5*3 = 15.", "It's 5 × 3 = 15."),
+        ("So 10 - 4 = 6.", "So 10 minus 4 = 6."),
+        ("It is 20 − 8, so 12.", "It is 20 minus 8, so 12."),
+        ("From 10 - 14 years.", "From 10 - 14 years."),
+        ("Indeed, 8 > 5.", "Indeed, 8 > 5."),
+        ("> Quoted.", "Quoted."),
+        ("You are #1!", "You are #1!"),
+        ("# Title", "Title"),
+        ("See [the page](https://example.com/a).", "See the page."),
+    ],
+)
+def test_markup_is_not_spoken_and_signs_are(text: str, spoken: str) -> None:
+    seen: list[httpx.Request] = []
+    endpoint(httpx.Response(200, content=LOUD.tobytes()), seen).speak(text)
+    assert json.loads(seen[0].content)["input"] == spoken
+
+
 def test_nothing_pronounceable_is_not_asked_for() -> None:
     seen: list[httpx.Request] = []
     assert not len(endpoint(httpx.Response(200), seen).speak(" ** ")) and not seen

@@ -245,6 +245,15 @@ async def test_what_a_reply_begins_with_counts_towards_its_limit() -> None:
     assert [asked.max_tokens for asked in language_of(parts).samplings] == [1]
 
 
+async def test_a_reply_with_a_given_beginning_is_never_predefined() -> None:
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content="What is 2 + 2?")],
+        reply_start='<tool_call>\n{"name": "add", "arguments":',
+    )
+    answer = await CascadeChatView(scripted(" {}}"), LoopThreads()).respond(request)
+    assert answer.text == '<tool_call>\n{"name": "add", "arguments": {}}'
+
+
 async def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
     view = CascadeStreamingView(scripted(), LoopThreads())
     messages = [Message(role=Role.USER, content="Go.")]

@@ -311,15 +311,6 @@ def test_a_recording_replaces_the_models_audio(live: LiveScene) -> None:
     assert (samples(live) == 0x4000).sum() == 12_000
 
 
-def test_a_recording_that_comes_too_soon_is_told_what_to_wait_for() -> None:
-    scene = LiveScene()
-    scene.is_held = True
-    scene.start()
-    told = scene.say("session.output_audio.fixture.play", audio="AAA=", event_id="f")
-    assert told[0]["error"]["code"] == "session_not_started"
-    assert told[0]["error"]["message"] == "Wait for 'session.started' first."
-
-
 def test_usage_is_reported_every_15_seconds(live: LiveScene) -> None:
     live.kv_tokens = 2_048
     usage = [event for event in live.run(31.0) if event["type"] == "session.usage.updated"]

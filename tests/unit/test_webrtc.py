@@ -200,16 +200,6 @@ def test_a_flush_tells_the_client_and_truncates_what_it_has_not_heard() -> None:
     }
 
 
-def test_a_client_that_clears_is_answered_also_if_nothing_was_left() -> None:
-    (flush,) = Realtime().from_client(event("output_audio_buffer.clear"))
-    assert isinstance(flush, Flush)
-    (told,) = Realtime().flushed(flush, [])
-    assert isinstance(told, ToClient)
-    assert json.loads(told.text)["type"] == "output_audio_buffer.cleared"
-    assert len(Realtime().flushed(flush, [Played(PART, 340)])) == len(("cleared", "truncate"))
-    assert Realtime().flushed(Flush(), []) == []
-
-
 def test_the_formats_of_the_socket_are_those_of_this_process_whatever_the_client_says() -> None:
     pcm = {"type": "audio/pcm", "rate": 24_000}
     session = {"audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"voice": "x"}}}

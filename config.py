@@ -7,7 +7,7 @@ but pydantic and layer 0.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -138,7 +138,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(
-    path: Path | None = None, overrides: Mapping[str, object] | None = None
+    path: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    only: Collection[str] | None = None,
 ) -> Settings:
     """Read the configuration: command line over environment over file over defaults.
 
@@ -147,6 +149,7 @@ def load_settings(
     Args:
         path: The file; None is `config.json` in `HOME`, which need not exist.
         overrides: Values from the command line by "section.key"; None is "not given".
+        only: The keys that are read; all others, valid or not, keep their defaults.
 
     Raises:
         SettingsError: The file cannot be read, or values are invalid; it names all of them.
@@ -165,7 +168,8 @@ def load_settings(
     for source in sources:
         for warning in unknown_keys(source, keys):
             log.warning(warning)
-        values.update({key: value for key, value in source.values.items() if key in keys})
+        wanted = keys if only is None else only
+        values.update({key: value for key, value in source.values.items() if key in wanted})
     try:
         return Settings.model_validate(nested(values))
     except ValidationError as error:

@@ -5,9 +5,10 @@ Observers: their methods return at once; threads do the writing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import Final
 
 from core.protocols.events import MS_PER_S
@@ -149,9 +150,9 @@ class TurnBasedSessionRecorder(SessionRecorder):
         voice = records.VoiceInput(duration_ms=duration_ms, audio=name)
         self.start_turn(turn_index, self.elapsed_ms(), voice)
 
-    def start_message_turn(self, turn_index: int, message: Message) -> None:
-        """Record a user's message with its attachments; it was requested now."""
-        self.start_turn(turn_index, self.elapsed_ms(), self._save_message(turn_index, message))
+    def start_message_turn(self, turn_index: int, *messages: Message) -> None:
+        """Record a user's messages with their attachments; they were requested now."""
+        self.start_turn(turn_index, self.elapsed_ms(), self._save_messages(turn_index, messages))
 
     def add_streaming_chunk(self, text_delta: str | None, sound: Sound | None) -> None:
         """Append text or audio (24 kHz) to the reply; ignored without an open turn."""
@@ -191,9 +192,12 @@ class TurnBasedSessionRecorder(SessionRecorder):
         body = media.encode_pcm16(sound, OUTPUT_SAMPLE_RATE_HZ)
         append_sound(self.folder / name, OUTPUT_SAMPLE_RATE_HZ, body)
 
-    def _save_message(self, turn_index: int, message: Message) -> records.TextInput:
-        content = message.content
-        items = [TextContent(text=content)] if isinstance(content, str) else content
+    def _save_messages(self, turn_index: int, messages: Iterable[Message]) -> records.TextInput:
+        contents = (message.content for message in messages)
+        items = chain.from_iterable(
+            [TextContent(text=content)] if isinstance(content, str) else content
+            for content in contents
+        )
         texts: list[str] = []
         images: list[str | None] = []
         sounds: list[str | None] = []

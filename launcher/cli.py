@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,6 +25,8 @@ from launcher.system import EXIT_FAILED, System, show_admin_link
 
 EXIT_USAGE = 2
 DETACH_FLAG = "--detach"
+# All that --status and --stop need: a value invalid by now must not prevent them.
+NEEDED_WHILE_RUNNING = ("service.data_dir", "service.drain_timeout_s")
 STANDARD_OUTPUT = 1
 
 Action = Literal["run", "detach", "status", "stop"]
@@ -77,10 +79,14 @@ def create_app(setup: Setup) -> typer.Typer:
     return app
 
 
-def read_settings(config: Path | None, overrides: Mapping[str, object] | None = None) -> Settings:
+def read_settings(
+    config: Path | None,
+    overrides: Mapping[str, object] | None = None,
+    only: Collection[str] | None = None,
+) -> Settings:
     """Read the configuration, or end the program with what is wrong with it."""
     try:
-        return load_settings(config, overrides)
+        return load_settings(config, overrides, only)
     except SettingsError as error:
         typer.echo(f"Invalid configuration:\n{error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
@@ -107,7 +113,9 @@ def start_command(setup: Setup) -> Callable[..., None]:
     ) -> None:
         """Start the gateway and its workers, supervise them, and stop them on Ctrl-C."""
         service = {"gateway_port": port, "https": https, "doors": doors}
-        settings = read_settings(config, {f"service.{key}": service[key] for key in service})
+        overrides = {f"service.{key}": service[key] for key in service}
+        only = NEEDED_WHILE_RUNNING if status or stop else None
+        settings = read_settings(config, overrides, only)
         options = Options(config.resolve() if config else None, workers, backend)
         action: Action = "status" if status else "stop" if stop else "detach" if detach else "run"
         limit_s = settings.service.drain_timeout_s + setup.pace.end_margin_s

@@ -272,8 +272,8 @@ class Call:
                     self._playout.add(part, pcm)
                 case Finish(response_id):
                     self._playout.finish(response_id)
-                case Flush():
-                    self.apply(self._dialect.flushed(self._playout.clear()))
+                case Flush() as flush:
+                    self.apply(self._dialect.flushed(flush, self._playout.clear()))
 
 
 LINES_MAX: Final = 1_000

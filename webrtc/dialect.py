@@ -48,6 +48,8 @@ class Finish:
 class Flush:
     """Drop what has not been played."""
 
+    is_asked: bool = False  # by the client, who is answered even if nothing was left
+
 
 Effect = ToServer | ToClient | Play | Finish | Flush
 
@@ -72,7 +74,7 @@ class Realtime:
             case self.append:
                 return [ToClient(refusal(event, "event_id"))]
             case "output_audio_buffer.clear":
-                return [Flush()]
+                return [Flush(is_asked=True)]
             case "session.update" if isinstance(event.get("session"), dict):
                 return [ToServer(json.dumps({**event, "session": with_pcm(event["session"])}))]
             case _:
@@ -99,9 +101,11 @@ class Realtime:
     def noted(self, note: Note) -> list[Effect]:
         return [_buffer_event(note.what, note.response_id)]
 
-    def flushed(self, played: Sequence[Played]) -> list[Effect]:
+    def flushed(self, flush: Flush, played: Sequence[Played]) -> list[Effect]:
         """Notify the client, and truncate the items to the played audio."""
-        responses = dict.fromkeys(each.part.response_id for each in played)
+        responses = [*dict.fromkeys(each.part.response_id for each in played)]
+        if flush.is_asked and not responses:
+            responses = [""]  # as over the WebSocket
         events: list[Effect] = [_buffer_event("cleared", each) for each in responses]
         for each in played:
             truncation = {
@@ -141,7 +145,7 @@ class Live:
         """Return nothing: the protocol has no responses."""
         return []
 
-    def flushed(self, played: Sequence[Played]) -> list[Effect]:
+    def flushed(self, flush: Flush, played: Sequence[Played]) -> list[Effect]:
         """Return nothing: clients cannot request it."""
         return []
 

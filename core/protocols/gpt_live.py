@@ -106,6 +106,9 @@ class GptLiveMachine(UnitMachine):
     def too_early(self, event: Received[Any]) -> list[Effect]:
         return [self._error(event, "session_not_started", "Send 'session.start' first.")]
 
+    def too_soon(self, event: Received[Any]) -> list[Effect]:
+        return [self._error(event, "session_not_started", "Wait for 'session.started' first.")]
+
     def started_already(self, event: Received[Any]) -> list[Effect]:
         text = "The session has been started already."
         return [self._error(event, "session_already_started", text)]
@@ -370,7 +373,7 @@ TABLE: Final = (
     *CLIENT_ROWS,
     event_row(BEGUN, REFUSED, SAME, MACHINE.not_offered),
     event_row(BEGUN, "session.start", SAME, MACHINE.started_already),
-    event_row("preparing", "fixture", SAME, MACHINE.too_early),
+    event_row("preparing", "fixture", SAME, MACHINE.too_soon),
     event_row("active", "fixture", SAME, MACHINE.play),
     event_row("active stopping", "pace_timer", MAY_END, MACHINE.tick),
     event_row("preparing", "client_away", SAME, MACHINE.wait_for_client),

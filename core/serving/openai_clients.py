@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import soundfile
 
-from core.audio import FloatArray, StreamResampler, decode_base64, resample, to_pcm
+from core.audio import FloatArray, StreamResampler, decode_base64, encode_wav, resample, to_pcm
 from core.errors import AudioError
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
@@ -24,6 +24,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
 from core.schemas.realtime_session import AudioFormat
+from recording.folder import wav_header
 
 G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
 PCM_BYTES: Final = 2
@@ -105,6 +106,14 @@ class ReplyWriter:
     def finish(self) -> bytes:
         """Return the samples held back."""
         return encoded(self._resampler.finish(), self._format)
+
+
+def wav_of(sound: AudioClip) -> bytes:
+    """Return a WAV file of the clip's rate, which the recorder's threads resample."""
+    rate_hz = sound.format.rate_hz
+    if sound.format.is_pcm:
+        return wav_header(rate_hz, 1, len(sound.pcm)) + sound.pcm
+    return encode_wav(decoded(sound.pcm, sound.format), rate_hz, subtype="FLOAT")
 
 
 def model_samples(sound: AudioClip) -> FloatArray:

@@ -70,7 +70,10 @@ class RealtimeHandler(DuplexHandler):
         sound = AudioClip.of(effect.pcm, effect.format)
         samples = await self._threads.run(lambda: to_pcm(model_samples(sound)), is_short=True)
         options = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
-        found, problem = await transcribe_or_error(self._runtime.transcriber, samples, options)
+        runtime = self._runtime
+        found, problem = await transcribe_or_error(
+            runtime.transcriber, samples, runtime.threads.failed, options
+        )
         await emit(events.ItemTranscribed(effect.item_id, found.text, problem))
 
     # --- the turn engine ---

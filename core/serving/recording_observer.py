@@ -9,21 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from core.audio import encode_wav
 from core.errors import ErrorCode
 from core.protocols import effects, events
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, ServerEvent
 from core.protocols.realtime import RealtimeMachine
-from core.protocols.realtime_items import AudioClip
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
-from core.serving.openai_clients import decoded
+from core.serving.openai_clients import wav_of
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
 from core.serving.slots import Owner
-from recording.folder import wav_header
 from recording.recorder import SessionRecorder
 from recording.records import EndReason, TurnTiming, VoiceInput
 from session_recorder import DuplexSessionRecorder, TurnBasedSessionRecorder
@@ -190,7 +187,8 @@ class StreamingRecording(TurnRecording):
 
     recordings: Recordings
     recording: OpenRecording
-    _messages: Sequence[Message] = field(default=(), init=False)  # of the last prefill
+    # Those of this turn; empty between turns.
+    _prefills: Sequence[streaming.WorkerPrefill] = field(default=(), init=False)
     _turn: int | None = field(default=None, init=False)  # number of the one under way
     # Of this turn.
     _transcripts: list[UserTranscript] = field(default_factory=list, init=False)
@@ -198,6 +196,11 @@ class StreamingRecording(TurnRecording):
     async def close(self) -> None:
         had_turn = self.recorder is not None
         self.recordings.suspend(self.recording, self._end_reason if had_turn else None)
+
+    def _on_event(self, event: events.Event) -> None:
+        super()._on_event(event)
+        if isinstance(event, events.Disconnected) and not self._prefills:
+            self._end_reason = EndReason.STOPPED  # leaving between turns ends a chat normally
 
     def _begin(self, snapshot: Snapshot) -> TurnBasedSessionRecorder:
         self.recorder = self.recorder or self.recording.recorder or self.open_recorder(snapshot)
@@ -208,16 +211,20 @@ class StreamingRecording(TurnRecording):
         super()._on_effect(effect)
         match effect:
             case effects.Prefill(streaming.WorkerPrefill() as message, is_first):
-                self._messages = message.messages
                 if is_first:
-                    self._turn = None
+                    self._turn, self._prefills = None, ()
                     self._transcripts.clear()
-            case effects.Generate(streaming.Generate()) if self._messages:
-                recorder = self._begin({"system_prompt": system_text(self._messages)})
+                self._prefills = (*self._prefills, message)
+            case effects.Generate(streaming.Generate()) if self._prefills:
+                recorder = self._begin({"system_prompt": system_text(self._prefills[0].messages)})
                 self._turn = next(self.recording.turns)
-                recorder.start_message_turn(self._turn, self._messages[-1])
-            # A turn that was stopped before its reply has no number, and is not recorded.
-            case effects.Send(streaming.Done() as done) if self.recorder and self._turn is not None:
+                asked = (prefill.messages[-1] for prefill in self._prefills)
+                recorder.start_message_turn(self._turn, *asked)
+            case effects.Send(streaming.Done() as done):
+                self._prefills = ()
+                # A turn that was stopped before its reply has no number, and is not recorded.
+                if self.recorder is None or self._turn is None:
+                    return
                 for transcript in self._transcripts:
                     super()._record_transcript(
                         transcript.model_copy(update={"turn_index": self._turn})
@@ -336,14 +343,6 @@ def record_chat(
     recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
     recorder.finalize(EndReason.STOPPED)
     return recording.recording_id
-
-
-def wav_of(sound: AudioClip) -> bytes:
-    """Return a WAV file of the clip's rate, which the recorder's threads resample."""
-    rate_hz = sound.format.rate_hz
-    if sound.format.is_pcm:
-        return wav_header(rate_hz, 1, len(sound.pcm)) + sound.pcm
-    return encode_wav(decoded(sound.pcm, sound.format), rate_hz, subtype="FLOAT")
 
 
 def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = None) -> TurnTiming:

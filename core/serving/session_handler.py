@@ -301,7 +301,10 @@ class SessionHandler(ABC, Generic[ViewT]):
         turn_index: int | None = None,
         prefill: WorkerPrefill | None = None,
     ) -> None:
-        found, problem = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
+        runtime = self._runtime
+        found, problem = await transcribe_or_error(
+            runtime.transcriber, segment.pcm, runtime.threads.failed
+        )
         said = (found.text, found.language)
         await emit(events.Transcribed(segment, *said, problem, turn_index, prefill))
 

@@ -6,7 +6,6 @@ Both take one request at a time, with a bounded queue that refuses what does not
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import subprocess
@@ -47,7 +46,6 @@ from settings.sections import TranscribesBy
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
 
 LIVE_LIMIT_S: Final = 120.0  # ours: a later caption is useless
 
@@ -248,13 +246,15 @@ async def passages_of(
 async def transcribe_or_error(
     transcriber: Transcriber | None,
     pcm: bytes,
+    failed: Callable[[], None],
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     limit_s: float = LIVE_LIMIT_S,
 ) -> tuple[Transcript, OmniError | None]:
     """Transcribe one segment of a live conversation; raises nothing.
 
     `pcm` is little-endian float32, mono, 16 kHz. Without a transcriber, after `limit_s`, or if it
-    fails, the transcript is empty and the error says why.
+    fails, the transcript is empty and the error says why. `failed` is called while an unexpected
+    failure is handled, to log and count it.
     """
     problem: OmniError
     try:
@@ -267,7 +267,7 @@ async def transcribe_or_error(
     except OmniError as error:
         problem = error
     except Exception:  # the model may fail in any way
-        logger.exception("a transcription failed")
+        failed()
         problem = errors.TranscriptionFailedError()
     return Transcript("", "", ()), problem
 

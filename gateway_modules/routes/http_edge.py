@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 from fastapi import APIRouter
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
@@ -62,6 +62,9 @@ BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for the form around a file
 # Forms are decoded on the event loop, and some of Python's codecs take minutes for a field.
 OTHER_CHARSET: Final = re.compile(r'\s*multipart/.*charset(?!="?utf-?8"?\s*(?:;|$))', re.I | re.S)
+# A proxy may see another end of the body than we do; the next request could be part of it.
+# Source: RFC 9112, section 6.1.
+TWO_LENGTHS: Final = frozenset({"transfer-encoding", "content-length"})
 REQUEST_ID_BYTES: Final = 8
 LOGGED_CHARS: Final = 300  # of a path, so that long ones do not fill the disk
 
@@ -129,6 +132,8 @@ class HttpEdge:
                     headers.setdefault("Cache-Control", "no-cache")
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
+                if set(Headers(scope=scope)) >= TWO_LENGTHS:
+                    headers["Connection"] = "close"
                 # Before the response, so that its reader finds the entry.
                 await self._audit(scope, body, status)
             await send(message)

@@ -252,3 +252,12 @@ def test_empty_texts_are_bounded_too() -> None:
     for _ in range(APPENDED_TOKENS):
         rebase.append(empty)
     assert not rebase.has_room(empty)
+
+
+def test_a_recording_that_comes_too_soon_is_told_what_to_wait_for() -> None:
+    scene = LiveScene()
+    scene.is_held = True
+    scene.start()
+    told = scene.say("session.output_audio.fixture.play", audio="AAA=", event_id="f")
+    assert told[0]["error"]["code"] == "session_not_started"
+    assert told[0]["error"]["message"] == "Wait for 'session.started' first."

@@ -32,10 +32,10 @@ from core.protocols.events import (
 from core.protocols.machine import SessionIds
 from core.protocols.streaming import TABLE as STREAMING_TABLE
 from core.protocols.streaming import StreamingMachine
-from core.schemas.common import TokenStats
+from core.schemas.common import Message, TokenStats
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.queue import RequestType
+from core.schemas.queue import RequestType, Stop
 from core.schemas.streaming import StreamingChunk
 from core.serving.capacity import Capacity, MetricsObserver
 from core.serving.observers import Observer
@@ -48,6 +48,7 @@ from tests.fakes.virtual_time import in_virtual_time
 
 NAMES = SessionIds("id_1")
 CHUNK = AudioChunk(audio=audio(1_000))
+SYSTEM = {"role": "system", "content": "Be brief."}
 LISTEN = StepDone(DuplexGenerateResult(is_listen=True, n_tokens=3, cost_llm_ms=125.0))
 
 
@@ -160,6 +161,63 @@ def test_a_turn_that_never_came_ends_a_chats_recording_by_time_out() -> None:
     scene = Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING)
     watch(scene, observer, (Opened(), 0.0), (TimerFired(TimerName.IDLE), 300.0))
     assert reasons == [EndReason.TIMEOUT]
+
+
+def prefill(text: str) -> Received[Any]:
+    messages = [{"role": "user", "content": text}]
+    return Received(STREAMING.validate_python({"type": "prefill", "messages": messages}))
+
+
+GENERATE = Received(STREAMING.validate_python({"type": "generate"}))
+
+
+class Turns:
+    """A recorder of turns that notes what the user said in each."""
+
+    def __init__(self) -> None:
+        self.said: list[list[str]] = []
+
+    def start_message_turn(self, turn: int, *messages: Message) -> None:
+        self.said.append([str(message.content) for message in messages])
+
+    def add_streaming_chunk(self, *piece: object) -> None: ...
+
+    def end_turn(self, *timing: object, **outcome: object) -> None: ...
+
+
+def watch_chat(*told: Event) -> tuple[list[list[str]], list[EndReason], list[object]]:
+    """Return what was recorded: the turns' texts, why it ended, and its settings."""
+    turns, reasons, snapshots = Turns(), list[EndReason](), list[object]()
+    recordings: Any = SimpleNamespace(suspend=lambda recording, reason: reasons.append(reason))
+
+    def open_recorder(snapshot: object) -> Any:
+        snapshots.append(snapshot)
+        return turns
+
+    recording = OpenRecording("stm_1", RequestType.STREAMING, ("s", ""))
+    observer = StreamingRecording(open_recorder, recordings, recording)
+    scene = Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING)
+    watch(scene, observer, *((event, 0.0) for event in (Opened(), *told)))
+    return turns.said, reasons, snapshots
+
+
+def test_who_leaves_a_chat_between_turns_has_not_lost_the_connection() -> None:
+    turn = (prefill("Hello"), PrefillDone(), GENERATE, GenerateDone("Hi"))
+    assert watch_chat(*turn, Disconnected())[1] == [EndReason.STOPPED]
+    assert watch_chat(*turn[:3], Disconnected())[1] == [EndReason.DISCONNECT]
+    assert watch_chat(*turn, *turn[:2], Disconnected())[1] == [EndReason.DISCONNECT]
+    stopped = (*turn, *turn[:2], Received(Stop()))
+    assert watch_chat(*stopped, Disconnected())[1] == [EndReason.STOPPED]
+
+
+def test_every_prefill_of_a_turn_is_recorded() -> None:
+    first = {"type": "prefill", "messages": [SYSTEM, {"role": "user", "content": "Look."}]}
+    begin = Received(STREAMING.validate_python(first))
+    rest = (PrefillDone(), prefill("What is it?"), PrefillDone(), GENERATE, GenerateDone("A cat."))
+    said, _, snapshots = watch_chat(begin, *rest)
+    assert said == [["Look.", "What is it?"]]
+    assert snapshots == [{"system_prompt": "Be brief."}]
+    assert watch_chat(begin, *rest, *rest[1:])[0] == [["Look.", "What is it?"], ["What is it?"]]
 
 
 def test_duplex_units_are_counted() -> None:

@@ -10,8 +10,8 @@ from core.protocols.realtime_items import AudioClip
 from core.schemas.common import Message
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
-from core.serving.openai_clients import encoded, model_samples
-from core.serving.recording_observer import RealtimeRecording, wav_of
+from core.serving.openai_clients import encoded, model_samples, wav_of
+from core.serving.recording_observer import RealtimeRecording
 from recording.media import encode_pcm16
 from recording.records import VoiceInput
 from tests.fakes.realtime_scene import RealtimeScene

@@ -141,15 +141,22 @@ class SilentTranscriber(FakeTranscriber):
 
 @in_loop
 async def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
-    _, late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
+    failures: list[None] = []
+
+    def count() -> None:
+        failures.append(None)
+
+    _, late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), count, limit_s=0.01)
     assert isinstance(late, TranscriptionFailedError)
     whisper = whisper_in(tmp_path)
     whisper.close()
-    _, broken = await transcribe_or_error(whisper, SECOND.tobytes())
+    _, broken = await transcribe_or_error(whisper, SECOND.tobytes(), count)
     assert isinstance(broken, TranscriptionFailedError)
-    _, failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes())
+    assert not failures
+    _, failed = await transcribe_or_error(BrokenTranscriber(), SECOND.tobytes(), count)
+    assert len(failures) == 1, "the device is not checked"
     assert isinstance(failed, TranscriptionFailedError) and "secret" not in failed.message
-    _, none = await transcribe_or_error(None, SECOND.tobytes())
+    _, none = await transcribe_or_error(None, SECOND.tobytes(), count)
     assert isinstance(none, NotAvailableError)
 
 

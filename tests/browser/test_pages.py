@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from io import BytesIO
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from PIL import Image
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.audits import Loaded, axe_violations, layout_faults, visible_key_names
 from tests.browser.looks import (
@@ -44,6 +47,12 @@ def resize(page: Page, width_px: int) -> None:
     page.evaluate(TWO_FRAMES)
 
 
+def filled(element: Locator) -> float:
+    """Return the share of an element's pixels that have not the colour of its corner."""
+    pixels = np.asarray(Image.open(BytesIO(element.screenshot())).convert("RGB"))
+    return float((pixels != pixels[0, 0]).any(axis=-1).mean())
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("kind", present_pages(), ids=lambda kind: str(kind))
 def test_a_page_is_light_fits_reads_well_and_breaks_no_rule(
@@ -72,6 +81,15 @@ def test_a_page_is_light_fits_reads_well_and_breaks_no_rule(
     elsewhere = [one for one in addresses if one.netloc != home and one.scheme not in OWN_SCHEMES]
     assert elsewhere == []
     assert loaded.weigh(page) <= MAX_SCRIPT_BYTES, loaded.script_bytes
+
+
+def test_high_contrast_shows_what_is_on(visit: Visits) -> None:
+    page = visit("/turnbased")
+    page.emulate_media(forced_colors="active")
+    switch = page.get_by_role("switch").first
+    off = filled(switch)
+    switch.check()
+    assert filled(switch) > off + 0.2
 
 
 def test_a_page_opens_where_the_browser_blocks_storage(visit: Visits, recording: str) -> None:

@@ -42,10 +42,10 @@ from MiniCPMO45.processing.mel import (
     FIRST_UNIT_SAMPLES,
     UNIT_SAMPLES,
     MelState,
+    checked_sound,
     clip_mels,
     push,
 )
-from MiniCPMO45.processing.processor import checked_sound
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream

@@ -49,6 +49,10 @@ KEEP_AT_LEAST_SAMPLES = 1 * SAMPLE_RATE_HZ
 REFLECTED_FRAMES = 2  # leading frames of the buffer whose windows extend into the padding
 
 
+class ProcessingError(ValueError):
+    """A part of a message, or the audio of a unit, cannot be used."""
+
+
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # the cached tensor is used in training, too
 def mel_filter_bank(
@@ -104,6 +108,17 @@ def embedding_count(n_samples: int) -> int:
 def encoder_frame_count(n_mel_frames: int) -> int:
     """Return the output frames of the strided convolution, 50 per second."""
     return (n_mel_frames - 1) // CONV_STRIDE + 1
+
+
+def checked_sound(sound: np.ndarray) -> np.ndarray:
+    """Return a sound as float32 [n]; raises `ProcessingError` if it is not mono float samples."""
+    if sound.ndim != 1 or sound.dtype.kind != "f":
+        raise ProcessingError(
+            f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
+        )
+    if not sound.size or not np.isfinite(sound).all():
+        raise ProcessingError("a sound is empty or holds values that are not numbers")
+    return sound.astype(np.float32, copy=False)
 
 
 def as_samples(audio: np.ndarray | Tensor) -> Tensor:

@@ -17,7 +17,12 @@ from PIL import Image
 from torch import Tensor
 from transformers import ProcessorMixin, WhisperFeatureExtractor
 
-from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, embedding_count
+from MiniCPMO45.processing.mel import (
+    MIN_CLIP_SAMPLES,
+    ProcessingError,
+    checked_sound,
+    embedding_count,
+)
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, slice_image
 from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER, audio_placeholder
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -38,10 +43,6 @@ _AT_MEDIA = re.compile(f"([{_IMAGE_CODE}{_AUDIO_CODE}])")
 # A longer text is encoded in pieces first, so that one far too long is refused early.
 PIECE_CHARACTERS = 32_768  # ours: some 10 ms; the interpreter's lock is held for a part of them
 CUT_TOKENS = 16  # ours: a piece has at most so many tokens more than its part of the whole
-
-
-class ProcessingError(ValueError):
-    """A message part cannot be used."""
 
 
 class PromptTooLongError(ProcessingError):
@@ -264,17 +265,6 @@ def _checked_part(part: object) -> Part:
         )
     sound = checked_sound(part)
     return np.pad(sound, (0, max(0, MIN_CLIP_SAMPLES - len(sound))))
-
-
-def checked_sound(sound: np.ndarray) -> np.ndarray:
-    """Return a sound as float32 [n]; raises `ProcessingError` if it is not mono float samples."""
-    if sound.ndim != 1 or sound.dtype.kind != "f":
-        raise ProcessingError(
-            f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
-        )
-    if not sound.size or not np.isfinite(sound).all():
-        raise ProcessingError("a sound is empty or holds values that are not numbers")
-    return sound.astype(np.float32, copy=False)
 
 
 def _part_text(part: Part) -> str:

@@ -26,7 +26,8 @@ from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.duplex import UnitOrderError
-from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
+from MiniCPMO45.processing.mel import ProcessingError
+from MiniCPMO45.processing.processor import PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import MAX_VOICE_S, VoiceSampleError

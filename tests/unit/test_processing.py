@@ -7,13 +7,12 @@ import pytest
 from PIL import Image
 
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES
+from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, ProcessingError
 from MiniCPMO45.processing.processor import (
     PIECE_CHARACTERS,
     Content,
     Message,
     MiniCPMOProcessor,
-    ProcessingError,
     Prompt,
     PromptOptions,
     PromptTooLongError,

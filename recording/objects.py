@@ -293,8 +293,8 @@ class ObjectStore:
 
     def _check(self, recording_id: str, find_seal: Callable[[str], Seal | None]) -> None:
         # Twice in the store: meanwhile it may be sealed, and its worker no longer lists it.
-        looks = (find_seal, self._running.find, find_seal)
-        if all(look(recording_id) is None for look in looks):
+        lookups = (find_seal, self._running.find, find_seal)
+        if all(find(recording_id) is None for find in lookups):
             raise NotFoundError("There is no such recording.")
 
     def _add(self, recording_id: str, name: str, content: bytes | Iterator[bytes]) -> None:

@@ -102,7 +102,7 @@ class Ending:
         return cls(queue.ErrorMessage.of(error), error.close_code, error.code)
 
 
-class Patience:
+class NoWorkerTimeout:
     def __init__(self, pool: Pool, limit_s: float) -> None:
         self._pool, self._limit_s = pool, limit_s
         self._alive_s = self._now_s()  # when a worker was alive, or when the wait began
@@ -168,11 +168,11 @@ class WorkerLink:
         While waiting, the position is reported, with whether that is the first time.
         """
         request, is_first = self.request, True
-        patience = Patience(self.pool, request.patience_s)
+        timeout = NoWorkerTimeout(self.pool, request.patience_s)
 
         async def on_wait(_: Ticket) -> None:
             nonlocal is_first
-            patience.check()
+            timeout.check()
             await report(self, is_first)
             is_first = False
 

@@ -156,7 +156,7 @@ class Door:
             case wire.Unreachable(worker=place):
                 if (worker := self.pool.directory.at(place)) is not None:
                     self.pool.directory.report_unreachable(worker)
-                    self._sent_workers = None  # the door regards it as offline until it is told
+                    self._sent_workers = None  # which end the offline state that the door has set
             case wire.Load(units_ms=units_ms, refused=refused):
                 self._doors.metrics.add_load(units_ms, refused)
 

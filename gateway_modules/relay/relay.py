@@ -203,7 +203,7 @@ class Relay:
         while True:
             with await link.enter():
                 await link.wait(self._report)
-                await self._tell_assigned(link)
+                await self._send_assigned(link)
                 try:
                     return await self._connect_and_relay(link)
                 except errors.WorkerUnreachableError:
@@ -228,7 +228,7 @@ class Relay:
         if self.request.kind.has_events:  # OpenAI's protocols have no queue messages for the ticket
             await self._offer_return(position.return_ticket)
 
-    async def _tell_assigned(self, link: WorkerLink) -> None:
+    async def _send_assigned(self, link: WorkerLink) -> None:
         self._phase = QueueingPhase.CONNECTING
         self._limit_wait(None)
         self._telemetry.assigned(link.worker.worker_id)

@@ -33,7 +33,7 @@ from core.schemas.queue import (
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.worker_client import WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
-from gateway_modules.relay.link import Patience, in_parts
+from gateway_modules.relay.link import NoWorkerTimeout, in_parts
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import STOP, Relay
 from gateway_modules.relay.traffic import parse_apart
@@ -138,12 +138,12 @@ async def replies(
     """
     pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
-    patience = Patience(pool, patience_s)
+    timeout = NoWorkerTimeout(pool, patience_s)
     session_id, estimated_s = generate_session_id("chat"), 0.0
     order = 0  # of a ticket whose worker was lost
 
     async def check(_: Ticket) -> None:
-        patience.check()
+        timeout.check()
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:

@@ -131,7 +131,7 @@ class GatewayTls:
 def gateway_tls(service: ServiceSettings) -> GatewayTls | None:
     """Return the certificate, generated if none is configured, or None for HTTP.
 
-    Raises OSError if it cannot be used; the launcher asks before it loads models.
+    Raises OSError if it cannot be used; the launcher calls this before it loads models.
     """
     if not service.https:
         return None

@@ -147,7 +147,7 @@ class GatewaySocketProtocol(limits.BoundedReads, WebSocketsSansIOProtocol):
         return event
 
     async def send(self, message: Any) -> None:  # the server's type of a message is private
-        """Send a message; uvicorn reports a handshake that it was told to deny as an error."""
+        """Send a message; uvicorn reports a handshake that the application denies as an error."""
         await super().send(message)
         self.handshake_complete |= self.close_sent
 

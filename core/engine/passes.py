@@ -215,7 +215,7 @@ def _submit_batch(
 
     The returned function answers them and adds the requests that follow.
     """
-    submitted = [(waiting.pop(chunk.of), chunk.rest) for chunk in batch]
+    submitted = [(waiting.pop(chunk.pending), chunk.rest) for chunk in batch]
     collect = _submit(executor, [chunk.request for chunk in batch])
 
     def answer_batch() -> None:

@@ -101,7 +101,7 @@ class Waiting:
 class Chunk:
     """The part of a pending request that one pass answers, and the rest for later passes."""
 
-    of: Waiting
+    pending: Waiting
     request: Request
     rest: Request | None = None
 

@@ -99,7 +99,7 @@ def waiting(kind: type, since_s: float, due_s: float | None = None, size: int = 
 def chosen(requests: list[Waiting], now_s: float) -> list[int]:
     """Indices of the requests that a pass answers, unless others follow them."""
     batches = [next_batch(kind, requests, now_s) for kind in KINDS]
-    return [requests.index(chunk.of) for batch in batches for chunk in batch]
+    return [requests.index(chunk.pending) for batch in batches for chunk in batch]
 
 
 DECODING = [waiting(LlmForward, 0.0, 1.0) for _ in range(30)]
@@ -173,7 +173,7 @@ def test_long_requests_share_the_capacity_that_short_ones_leave() -> None:
     long = [LlmForward(KV, Rows((1,) * 2 * capacity)) for _ in range(2)]
     requests = [Waiting(each, size_of(each), 0.0) for each in long]
     requests += [waiting(LlmForward, 0.0, size=24), waiting(LlmForward, 0.0)]
-    first = {requests.index(chunk.of): chunk for chunk in full_batch(Prefill, requests)}
+    first = {requests.index(chunk.pending): chunk for chunk in full_batch(Prefill, requests)}
     assert sorted(first) == [0, 2], "the second long request waits for its turn"
     assert size_of(first[0].request) == capacity - 24 and first[0].rest is not None
 

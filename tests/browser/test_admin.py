@@ -102,6 +102,9 @@ def test_a_session_that_ends_asks_for_the_token_again(
 
 
 def answer_of_login(page: Page) -> Response:
+    # While one request is on its way, the form sends no second one.
+    sign_in = page.get_by_role("button", name="Sign in")
+    expect(sign_in).to_have_attribute("aria-busy", "false")
     with page.expect_response("**/api/admin/login") as answered:
         page.keyboard.press("Enter")
     return answered.value

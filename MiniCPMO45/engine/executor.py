@@ -34,7 +34,10 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, HostCopy, capture_all, is_small_card
+from MiniCPMO45.kernels.plan_search import Product, find_plans
+from MiniCPMO45.kernels.quantised import Weight
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
+from MiniCPMO45.model.transformer import Decoder, DecoderLayer
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Slice
@@ -92,6 +95,8 @@ class Executor:
             rows = min(self.options.most_rows, SMALL_CARD_ROWS)
             self.options = replace(self.options, least_conversations=1, most_rows=rows)
         free_bytes = self._use_device()
+        if self._has_graphs:
+            self._find_plans()
         config, asked = model.config, self.options
         text_bytes, speech_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
         has_codes = asked.text_cache is CacheKind.INT8
@@ -174,6 +179,13 @@ class Executor:
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(self.device)
         return max(free - KERNEL_BYTES - GRAPH_BYTES_EACH * self.options.conversations, 0)
+
+    @torch.inference_mode()
+    def _find_plans(self) -> None:
+        llm, tts = self.model.llm, self.model.tts
+        heads = (llm.model, llm.lm_head.stored), (tts.model, tts.folded_head())
+        products = [each for decoder, head in heads for each in _products(decoder, head)]
+        find_plans(products, self.dtype, show_progress=self.options.show_progress)
 
     def _limits(self, most_rows: int) -> PassLimits:
         most = self.options.conversations
@@ -262,6 +274,20 @@ def _complete(handler: Callable[[Sequence[Any]], list[Any]]) -> Handler:
         return lambda: answers
 
     return submit
+
+
+def _products(decoder: Decoder, head: Weight) -> list[Product]:
+    """Return the products of one layer, whose sizes are those of all, and of the output head."""
+    layer = decoder.layers[0]
+    assert isinstance(layer, DecoderLayer)
+    attention, mlp = layer.self_attn, layer.mlp
+    return [
+        Product(attention.qkv(), layer.input_layernorm.weight),
+        Product(attention.o_proj.stored, adds=True),
+        Product(mlp.gate_up(), layer.post_attention_layernorm.weight, is_gated=True),
+        Product(mlp.down_proj.stored, adds=True),
+        Product(head),
+    ]
 
 
 def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:

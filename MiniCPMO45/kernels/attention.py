@@ -19,7 +19,14 @@ from MiniCPMO45.kernels.attention_kernels import (
     rotate_and_store,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.device import dependent_launch, fitting_stages, runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import (
+    dependent_launch,
+    fitting_stages,
+    multiprocessors,
+    runs_kernels,
+    tl,
+    triton,
+)
 from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
@@ -159,12 +166,12 @@ def attend_by_kernels(
     return mixed
 
 
-MULTIPROCESSORS = 132
 MOST_SPLITS = 32
 WAVES = 4  # of programs: several run on a multiprocessor, and sequences differ in length
 # Splits beyond which a prefill that fills the card is not split further; of values, of codes.
 DEEP_SPLITS = (4, 8)
-# Most rows of each plan: with grouped queries, and without.
+LEAST_SPLITS = 2  # to which a plan is reduced on a card with few multiprocessors
+# Most rows of each plan: with grouped queries, and without, where sequences are short.
 DECODES = {
     True: (
         (1, AttentionPlan(32, warps=8, stages=3, early_pages=4)),
@@ -192,16 +199,30 @@ CODED_DECODES = (  # with grouped queries, over codes
 
 
 def attention_plan(
-    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool, is_coded: bool
+    rows: int,
+    rows_per_tile: int,
+    kv_heads: int,
+    processors: int,
+    *,
+    is_grouped: bool,
+    is_coded: bool,
 ) -> AttentionPlan:
-    """Choose the plan; a prefill has a program per multiprocessor or more, with most tiles full."""
+    """Choose the plan for a card's multiprocessors.
+
+    A prefill has a program for each or more, with most tiles full; decoding has at most `WAVES`.
+    """
+    programs = kv_heads * -(-rows // rows_per_tile)
     if rows_per_tile == 1:
         plans = CODED_DECODES if is_coded else DECODES[is_grouped]
-        return next(plan for most, plan in plans if rows <= most)
-    programs, splits = kv_heads * -(-rows // rows_per_tile), 1
-    while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
+        plan = next(plan for most, plan in plans if rows <= most)
+        splits = plan.splits
+        while splits > LEAST_SPLITS and splits * programs > WAVES * processors:
+            splits //= 2
+        return replace(plan, splits=splits)
+    splits = 1
+    while splits < MOST_SPLITS and splits * programs < processors:
         splits *= 2
-    while splits < DEEP_SPLITS[is_coded] and splits * programs < WAVES * MULTIPROCESSORS:
+    while splits < DEEP_SPLITS[is_coded] and splits * programs < WAVES * processors:
         splits *= 2
     return AttentionPlan(splits, warps=4, stages=2 if is_coded else 3)
 
@@ -255,6 +276,7 @@ def attend(
             qkv.shape[0],
             rows.rows_per_tile,
             kv_heads,
+            multiprocessors(qkv),
             is_grouped=qkv.shape[1] > 3 * kv_heads * d,
             is_coded=kv_scales is not None,
         )

@@ -118,6 +118,16 @@ def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0
     return stages_within(shared, stages, stage_bytes, kept_bytes)
 
 
+def multiprocessors(x: Tensor) -> int:
+    """Return the multiprocessors of the tensor's device; in the interpreter those of a large card.
+
+    So the interpreter takes the paths of such a card.
+    """
+    if not x.is_cuda:
+        return 132
+    return torch.cuda.get_device_properties(x.device).multi_processor_count
+
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -1,16 +1,21 @@
-"""Tile sizes of the matrix products, for each shape and number of rows.
+"""Tile sizes of the matrix products, by card, weight and number of rows.
 
-They are constants, measured on one H200: a product alone by `python -m benchmarks.kernels`, and
-those of up to 16 rows among the other kernels of whole layers, where other sizes are fastest.
-Nothing is tuned at run time, so every start runs the same code.
+They are measured: for the published checkpoint on an H200 in a file beside this one (a product
+alone, and those of up to 16 rows among the other kernels of whole layers), and otherwise by
+`plan_search` when an engine first starts on a card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from MiniCPMO45.kernels.quantised import QuantisedWeight, Scheme, Weight
 
@@ -41,90 +46,63 @@ class FewRowsPlan:
 
 
 Plan = OneRowPlan | FewRowsPlan
-Plans = Sequence[tuple[int, Plan]]  # the most rows of each plan, in order
+Plans = tuple[tuple[int, Plan | None], ...]  # most rows of each plan, in order; None: PyTorch's
 
-DEEP = FewRowsPlan(64, 128, 4, 6)
-SHALLOW = FewRowsPlan(64, 128, 4, 4)  # for two weights at a time, or many columns
-NARROW = FewRowsPlan(16, 128, 2, 6)  # few columns
-LONG = FewRowsPlan(32, 256, 4, 6)  # enough programs for all multiprocessors
-
-# By (columns, inputs). With more rows, PyTorch's is faster.
-PRODUCTS: dict[tuple[int, int], Plans] = {
-    # of the language model
-    (6144, 4096): ((1, OneRowPlan(8, 1024, 4)), (64, DEEP)),  # queries, keys, values
-    (4096, 4096): ((1, OneRowPlan(1, 4096, 4)), (16, LONG), (32, DEEP)),  # attention output
-    (12288, 4096): ((1, OneRowPlan(2, 4096, 8)), (16, SHALLOW)),  # gate and up
-    (4096, 12288): ((1, OneRowPlan(4, 1024, 4)), (16, LONG), (32, DEEP)),  # down
-    # PyTorch has no fast kernel for rows of 151,748 values, which are not aligned.
-    (151748, 4096): ((1, OneRowPlan(8, 512, 2)), (1024, SHALLOW)),  # head
-    # of the speech decoder
-    (2304, 768): ((1, OneRowPlan(8, 1024, 1)), (16, DEEP), (64, NARROW)),
-    (768, 768): ((1, OneRowPlan(2, 1024, 4)), (64, SHALLOW)),
-    (3072, 768): ((1, OneRowPlan(4, 256, 4)), (16, FewRowsPlan(16, 128, 1, 6)), (64, NARROW)),
-    (768, 3072): ((1, OneRowPlan(1, 4096, 8)), (64, NARROW)),
-}
-MEASURED_BYTES = 2  # of the measured dtype
-OTHER_PRODUCTS: Plans = ((1, OneRowPlan(4, 256, 1)), (16, FewRowsPlan(32, 64, 4, 3)))
-
-# Only the head has int8 weights.
-BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
-BYTE_PRODUCTS: dict[tuple[int, int], Plans] = {
-    # Tensor cores are fastest here even for one row, although fifteen of their sixteen are zero.
-    (151748, 4096): ((16, FewRowsPlan(32, 128, 2, 6)), (1024, BYTES_MANY)),
-}
-# 4-bit weights: the fastest of about twenty tile sizes; (6144, 4096) was not measured.
-PACKED_FEW = FewRowsPlan(32, 128, 2, 5)
-PACKED_PRODUCTS: dict[tuple[int, int], Plans] = {
-    (6144, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
-    (4096, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
-    (12288, 4096): ((1, OneRowPlan(4, 4096, 4)), (32, PACKED_FEW)),
-    (4096, 12288): ((1, OneRowPlan(4, 2048, 2)), (32, PACKED_FEW)),
-}
-OTHER_PACKED: Plans = ((1, OneRowPlan(4, 1024, 1)), (16, FewRowsPlan(32, 128, 4, 3)))
-
-# Rows and weight of e4m3: the fastest of about twenty tile sizes, measured in whole layers.
-SCALED_LONG = FewRowsPlan(32, 512, 4, 6)
-SCALED_PRODUCTS: dict[tuple[int, int], Sequence[tuple[int, FewRowsPlan]]] = {
-    (6144, 4096): (
-        (16, FewRowsPlan(64, 256, 8, 6)),
-        (64, FewRowsPlan(64, 256, 4, 6)),
-        (128, FewRowsPlan(64, 128, 4, 6, 128)),
-    ),
-    (4096, 4096): (
-        (16, SCALED_LONG),
-        (64, FewRowsPlan(64, 256, 4, 6)),
-        (128, FewRowsPlan(64, 128, 4, 8)),
-    ),
-    (12288, 4096): (
-        (16, FewRowsPlan(128, 128, 8, 4)),
-        (64, FewRowsPlan(64, 128, 4, 3)),
-        (128, FewRowsPlan(128, 128, 8, 4, 128)),
-    ),
-    (4096, 12288): ((16, SCALED_LONG), (128, FewRowsPlan(64, 256, 4, 6))),
-}
-OTHER_SCALED: Sequence[tuple[int, FewRowsPlan]] = ((128, FewRowsPlan(64, 64, 4, 3)),)
-
-
-TABLES: dict[Scheme | None, tuple[Mapping[tuple[int, int], Plans], Plans]] = {
-    None: (PRODUCTS, OTHER_PRODUCTS),
-    Scheme.INT8: (BYTE_PRODUCTS, OTHER_PRODUCTS),
-    Scheme.INT4: (PACKED_PRODUCTS, OTHER_PACKED),
-    Scheme.FP8: (SCALED_PRODUCTS, OTHER_SCALED),
+# Without a measurement: these fit the shared memory of every card.
+USUAL: Plans = ((1, OneRowPlan(4, 256, 1)), (16, FewRowsPlan(32, 64, 4, 3)))
+UNMEASURED: dict[Scheme | None, Plans] = {
+    Scheme.INT4: ((1, OneRowPlan(4, 1024, 1)), (16, FewRowsPlan(32, 128, 4, 3))),
+    Scheme.FP8: ((128, FewRowsPlan(64, 64, 4, 3)),),  # both operands are e4m3, for tensor cores
 }
 
 
-def product_plan(
-    rows: int, weight: Weight, dtype: torch.dtype, *, is_gated: bool = False
-) -> Plan | None:
-    """Choose our kernel for a product of rows of a dtype; None means PyTorch's.
+@lru_cache
+def plans_of(card: str) -> dict[str, Plans]:
+    """Return the plans of a card by `product_name`; the search adds to them."""
+    file = Path(__file__).with_name(f"{card.lower().replace(' ', '-')}.json")
+    return plans_from_json(file.read_text("utf-8")) if file.is_file() else {}
 
-    The weight is [N, K], or [2N, K] if gated. Dtypes wider than the measured one need more shared
-    memory and use the default plan.
-    """
-    plans, others = TABLES[weight.scheme if isinstance(weight, QuantisedWeight) else None]
+
+def plans_from_json(text: str) -> dict[str, Plans]:
+    """Raise `ValueError` or `TypeError` for anything but the text of `plans_to_json`."""
+    return {
+        name: tuple((int(most), _plan(sizes)) for most, sizes in plans)
+        for name, plans in dict(json.loads(text)).items()
+    }
+
+
+def _plan(sizes: Mapping[str, int] | None) -> Plan | None:
+    if sizes is None:
+        return None
+    return FewRowsPlan(**sizes) if "stages" in sizes else OneRowPlan(**sizes)
+
+
+def plans_to_json(plans: Mapping[str, Plans]) -> str:
+    def sizes(plan: Plan | None) -> dict[str, Any] | None:
+        return None if plan is None else asdict(plan)
+
+    rows = {name: [(most, sizes(plan)) for most, plan in each] for name, each in plans.items()}
+    return json.dumps(rows, indent=1)
+
+
+def product_name(weight: Weight, dtype: torch.dtype, *, is_gated: bool) -> str:
+    """Name the products of rows of a dtype and a weight [N, K], or [2N, K] if gated."""
     outputs, inputs = weight.shape
-    size = outputs // 2 if is_gated else outputs, inputs
-    found = plans.get(size, others) if dtype.itemsize <= MEASURED_BYTES else others
-    plan = next((each for most, each in found if rows <= most), None)
-    is_uneven = isinstance(plan, FewRowsPlan) and inputs % plan.block_k > 0
+    kinds = [str(dtype).removeprefix("torch.")]
+    if isinstance(weight, QuantisedWeight):
+        kinds.append(weight.scheme)
+    return f"{' '.join(kinds)} {outputs // 2 if is_gated else outputs}x{inputs}"
+
+
+def product_plan(x: Tensor, weight: Weight, *, is_gated: bool = False) -> Plan | None:
+    """Choose our kernel for rows [M, K] and a weight; None means PyTorch's."""
+    plans = None
+    if x.is_cuda:
+        measured = plans_of(torch.cuda.get_device_name(x.device))
+        plans = measured.get(product_name(weight, x.dtype, is_gated=is_gated))
+    if plans is None:
+        scheme = weight.scheme if isinstance(weight, QuantisedWeight) else None
+        plans = UNMEASURED.get(scheme, USUAL)
+    plan = next((each for most, each in plans if len(x) <= most), None)
+    is_uneven = isinstance(plan, FewRowsPlan) and weight.shape[1] % plan.block_k > 0
     return None if is_uneven else plan

@@ -22,7 +22,7 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import OneRowPlan, product_plan
+from MiniCPMO45.kernels.product_plans import OneRowPlan, Plan, product_plan
 from MiniCPMO45.kernels.quantised import (
     DTYPES,
     LARGEST,
@@ -114,12 +114,28 @@ def multiply(
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
     residual [M, N] is added; then there is no norm.
     """
+    plan = None
+    if runs_kernels(x):
+        plan = product_plan(x, weight, is_gated=is_gated)
+    return multiply_planned(plan, x, weight, norm, eps, residual=residual, is_gated=is_gated)
+
+
+def multiply_planned(
+    plan: Plan | None,
+    x: Tensor,
+    weight: Weight,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    *,
+    residual: Tensor | None = None,
+    is_gated: bool = False,
+) -> Tensor:
+    """`multiply` by a plan; None means PyTorch's product."""
     by_kernel, dtype = runs_kernels(x), x.dtype
     scales: Tensor | None = None
     if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
         x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored
         norm = None
-    plan = product_plan(len(x), weight, x.dtype, is_gated=is_gated) if by_kernel else None
     if norm is not None and not isinstance(plan, OneRowPlan):
         x, norm = rms_norm(x, norm, eps), None
     if plan is not None:

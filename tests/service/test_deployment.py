@@ -197,7 +197,10 @@ def test_the_unit_waits_longer_than_conversations_may_last() -> None:
     assert float(entries["TimeoutStopSec"]) > DEFAULTS.drain_timeout_s
     command = Path(entries["ExecStart"].split()[0])
     assert command.parent == Path(entries["WorkingDirectory"]) and (ROOT / command.name).is_file()
-    assert entries["StateDirectory"] == Path(entries["Environment"].partition("=")[2]).name
+    variables = dict(re.findall(r"^Environment=(\w+)=(.*)$", UNIT, re.MULTILINE))
+    data = Path(variables["OMNI_SERVICE_DATA_DIR"])
+    assert entries["StateDirectory"] == data.name
+    assert data in Path(variables["TRITON_CACHE_DIR"]).parents  # compiled kernels are kept
 
 
 @pytest.mark.parametrize("worker_tls", [False, True])

@@ -37,6 +37,7 @@ WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the edge of loop and engine: logged, and becomes an event",
     "MiniCPMO45/processing/tokenizer.py": "the compiled tokenizer raises plain Exception",
+    "MiniCPMO45/kernels/plan_search.py": "a kernel that fails in any way is not used",
     "core/cascade/backend.py": "a thread's edge: logged, and the small model stays",
     "launcher/conductor.py": "one round's failure is logged, and the next may do better",
     "launcher/posts.py": "logged, and the process ends, so that another machine is tried",

@@ -101,7 +101,7 @@ SHARED_MEMORY = """
 from MiniCPMO45.kernels import attention_kernels, row_products
 from MiniCPMO45.kernels.attention import AttentionPlan
 from MiniCPMO45.kernels.device import stages_within
-from MiniCPMO45.kernels.product_plans import BYTES_MANY, DEEP, SCALED_PRODUCTS, SHALLOW
+from MiniCPMO45.kernels.product_plans import FewRowsPlan, plans_of
 
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 TYPES = dict(x="*bf16", N="i32", M="i32", out="*bf16")
@@ -119,13 +119,16 @@ def check(name, capability, compiled, stages):
 
 for capability, kib in SHARED_KIB.items():
     bytes_ = kib * 1024
-    cases = [("bf16", DEEP, False), ("bf16", SHALLOW, True), ("i8", BYTES_MANY, True)]
-    if capability >= 89:
-        cases += [
-            ("fp8e4nv", plan, columns == 12288)
-            for (columns, _), plans in SCALED_PRODUCTS.items() for _, plan in plans[-2:]
-        ]
-    for kind, plan, gate in cases:
+    kinds = {"bfloat16": "bf16", "bfloat16 int8": "i8"}
+    kinds |= {"bfloat16 fp8": "fp8e4nv"} if capability >= 89 else {}
+    cases = {
+        (kinds[kind], plan, size.startswith("12288x"))
+        for name, plans in plans_of("NVIDIA H200").items()
+        for kind, size in [name.rsplit(" ", 1)] if kind in kinds
+        for _, plan in plans[-2:]
+        if isinstance(plan, FewRowsPlan) and plan.block_n * plan.block_k >= 2**13
+    }
+    for kind, plan, gate in sorted(cases, key=str):
         item, row_item = 2 if kind == "bf16" else 1, 1 if kind == "fp8e4nv" else 2
         step = plan.block_k * (plan.block_n * (1 + gate) * item + plan.most_rows * row_item)
         stages = stages_within(bytes_, plan.stages, step)

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels import products, quantised
-from MiniCPMO45.kernels.product_plans import (
-    BYTE_PRODUCTS,
-    PACKED_PRODUCTS,
-    SCALED_PRODUCTS,
-    FewRowsPlan,
-    OneRowPlan,
-)
+from MiniCPMO45.kernels.product_plans import FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.products import multiply, normalise, scale_rows
 from MiniCPMO45.kernels.quantised import (
     GROUP,
@@ -28,7 +22,14 @@ from MiniCPMO45.kernels.quantised import (
     unpacked,
 )
 from MiniCPMO45.kernels.row_products import multiply_by_plan
-from tests.unit.device.test_kernels import EPS, FLOAT32, assert_near, on_both, with_kernels
+from tests.unit.device.test_kernels import (
+    EPS,
+    FLOAT32,
+    assert_near,
+    measured_sizes,
+    on_both,
+    with_kernels,
+)
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
 # The largest step to a neighbour: e4m3 has three bits of mantissa, the others equal steps.
@@ -215,11 +216,7 @@ class TestScaledRows:
         assert torch.equal(alone[1], together[1][2:3])
 
 
-FULL = [
-    *((Scheme.FP8, size) for size in SCALED_PRODUCTS),
-    *((Scheme.INT8, size) for size in BYTE_PRODUCTS),
-    *((Scheme.INT4, size) for size in PACKED_PRODUCTS),
-]
+FULL = [(scheme, size) for scheme in Scheme for size in measured_sizes(f"bfloat16 {scheme}")]
 
 
 @pytest.mark.gpu

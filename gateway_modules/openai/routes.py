@@ -299,11 +299,14 @@ def _written(
     audio: Audio,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
-    """Transcribe by Whisper on the worker with the most free slots, else by the model."""
+    """Transcribe by Whisper on the worker with the most free slots, else by the model.
+
+    A draining or restarting worker is the last resort: it may stop before it has finished.
+    """
     query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     if by_whisper:
-        worker = max(by_whisper, key=lambda each: each.available_slots)
+        worker = max(by_whisper, key=lambda each: (each.is_in_service, each.available_slots))
         passages = call(worker, audio.samples, query)
         return _leased(gateway.transcriptions.lease(client), passages)
 

@@ -93,7 +93,7 @@ class RelayTelemetry:
 
     def failed(self, error: OmniError) -> None:
         """A request was refused, or its worker failed."""
-        self._waited("cancelled" if isinstance(error, QueueCancelledError) else "refused")
+        self._waited(outcome_of(error))
         self.relayed()
 
     def left_queue(self) -> None:
@@ -140,6 +140,11 @@ class RelayTelemetry:
     def _flush(self) -> None:
         self._metrics.relayed(self._mode, up_bytes=self._up_bytes, down_bytes=self._down_bytes)
         self._up_bytes = self._down_bytes = 0
+
+
+def outcome_of(error: OmniError) -> str:
+    """Return how a wait in the queue ended, for `GatewayMetrics.waited`."""
+    return "cancelled" if isinstance(error, QueueCancelledError) else "refused"
 
 
 @dataclass

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from websockets.exceptions import ConnectionClosed
 
 from core import errors
+from core.metrics import GatewayMetrics
 from core.protocols.events import MS_PER_S
 from core.schemas import chat as wire
 from core.schemas import limits
@@ -36,6 +37,7 @@ from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.link import NoWorkerTimeout, in_parts
 from gateway_modules.relay.live_sessions import DoorSession
 from gateway_modules.relay.relay import STOP, Relay
+from gateway_modules.relay.telemetry import outcome_of
 from gateway_modules.relay.traffic import parse_apart
 from gateway_modules.service import ApiRouter, Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary, with_confined_tts
@@ -128,6 +130,20 @@ class Assignment:
     estimated_s: float
 
 
+@contextmanager
+def _wait_counted(metrics: GatewayMetrics) -> Iterator[None]:
+    clock = asyncio.get_running_loop().time
+    began_s, outcome = clock(), "gone"
+    try:
+        yield
+        outcome = "assigned"
+    except errors.OmniError as error:
+        outcome = outcome_of(error)
+        raise
+    finally:
+        metrics.waited(CHAT.value, clock() - began_s, outcome)
+
+
 async def replies(
     gateway: Gateway, client: str, work: Callable[[Assignment], AsyncGenerator[Reply]]
 ) -> AsyncGenerator[Reply]:
@@ -148,13 +164,12 @@ async def replies(
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
             ticket = Ticket(CHAT, session_id, client=client, order=order)
-            stack.enter_context(pool.enqueue(ticket))
-            estimated_s = estimated_s if moves else ticket.estimated_wait_s
-            worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
+            with nullcontext() if moves else _wait_counted(gateway.metrics):
+                stack.enter_context(pool.enqueue(ticket))
+                estimated_s = estimated_s if moves else ticket.estimated_wait_s
+                worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
             order = ticket.order  # at a door, its desk draws it
             assignment = Assignment(ticket, clock() - began_s, estimated_s)
-            if not moves:
-                gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
             stream = await stack.enter_async_context(aclosing(work(assignment)))
             may_move = moves < gateway.timing.queueing.max_moves
             try:

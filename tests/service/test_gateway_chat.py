@@ -60,6 +60,33 @@ async def test_requests_are_served_one_after_the_other(stage: Stage) -> None:
     assert waits[0] == 0 and waits[1] > 10 and waits[2] > 20
 
 
+@on_stage()
+async def test_every_wait_is_counted_by_its_outcome(stage: Stage) -> None:
+    pool = stage.gateway.pool
+    gate = stage.worker.script.gate = asyncio.Event()
+    asked = []
+    for _ in range(3):  # one after the other, so that their order is known
+        asked.append(asyncio.create_task(stage.http.post("/api/chat", json=REQUEST)))
+        await until(lambda: busy_count(pool) == 1 and pool.queue_length == len(asked) - 1)
+    served, cancelled, gone = asked
+    pool.cancel(pool.get_queue_status().items[0].ticket_id)
+    assert not (await cancelled).is_success
+    gone.cancel()
+    await until(lambda: pool.queue_length == 0)
+    pool.is_intake_paused = True
+    assert (await stage.http.post("/api/chat", json=REQUEST)).status_code == 503
+    gate.set()
+    assert (await served).is_success
+
+    def count_of(outcome: str) -> float | None:
+        name = "omni_gateway_queue_wait_seconds_count"
+        labels = {"mode": "chat", "outcome": outcome}
+        return stage.gateway.registry.get_sample_value(name, labels)
+
+    outcomes = ("assigned", "cancelled", "gone", "refused")
+    assert {one: count_of(one) for one in outcomes} == dict.fromkeys(outcomes, 1)
+
+
 @pytest.mark.parametrize(
     ("worker_status", "status", "code"),
     [

@@ -23,6 +23,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.transcribers import passages_of
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
 from core.vad import SileroVad
+from gateway_modules.queue.worker_connection import WorkerConnection
 from recording.folder import wav_header
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import new_ticket
@@ -123,6 +124,27 @@ async def test_the_model_queues_and_whisper_does_not(
         with stage.gateway.pool.enqueue(new_ticket("chat", "another")) as ticket:
             await ticket.wait(_never, 1.0)
             assert (await create(model="x", file=FILE)).text == "Hello there."
+
+
+@on_stage(workers=2)
+async def test_a_draining_worker_gets_no_recording_to_transcribe(stage: Stage) -> None:
+    pool, idle = stage.gateway.pool, stage.workers[0]
+    for fake in stage.workers:
+        fake.script.transcript, fake.script.health = LINES, {"transcribes_by": "whisper"}
+    draining, busy = pool.workers.values()
+    await until(lambda: all(_has_whisper(worker) for worker in (draining, busy)))
+    pool.drain_worker(draining)
+    with pool.enqueue(new_ticket("chat", "another")) as ticket:
+        assert await ticket.wait(_never, 1.0) is busy
+        async with client_of(stage) as client:
+            transcript = await client.audio.transcriptions.create(model="x", file=FILE)
+    assert transcript.text == "Hello there."
+    assert idle.queries == []
+
+
+def _has_whisper(worker: WorkerConnection) -> bool:
+    latest = worker.service.latest
+    return latest is not None and latest.transcribes_by == "whisper"
 
 
 async def _never(ticket: object) -> None:

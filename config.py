@@ -14,7 +14,14 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settings import sections
-from settings.fields import HOME, HOME_VARIABLE, IS_INSTALLED, PROJECT_ROOT, Section
+from settings.fields import (
+    HOME,
+    HOME_VARIABLE,
+    IS_INSTALLED,
+    PROJECT_ROOT,
+    Section,
+    install_command,
+)
 from settings.recording import RecordingSettings
 from settings.sources import (
     COMMAND_LINE,
@@ -40,6 +47,7 @@ __all__ = [
     "FrontendDefaults",
     "Settings",
     "SettingsError",
+    "install_command",
     "load_settings",
 ]
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from config import install_command
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanContext
 
-INSTALL: Final = (
-    "telemetry.endpoint needs OpenTelemetry's SDK: pip install 'minicpmo-live[telemetry]'"
-)
+INSTALL: Final = f"telemetry.endpoint needs OpenTelemetry's SDK: {install_command('telemetry')}"
 PATH: Final = "/v1/traces"  # source: OTLP 1.5, section "OTLP/HTTP request"
 TRACE_BYTES: Final = 16  # source: W3C Trace Context, section 3.2.2.3
 SPAN_BYTES: Final = 8  # source: W3C Trace Context, section 3.2.2.4

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
+from config import PRIVATE_UMASK, Settings, SettingsError, install_command, load_settings
 from launcher import control
 from launcher.conductor import ClusterError
 from launcher.display import Display
@@ -145,7 +145,7 @@ def _on_cluster(
     try:
         from launcher import ray_engine  # imported late: Ray is optional
     except ImportError:
-        display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
+        display.error(f"Ray is not installed here: {install_command('ray')}")
         return EXIT_FAILED
     try:
         if action == "status":

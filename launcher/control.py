@@ -33,7 +33,7 @@ def show_status(folder: RunFolder, display: Display) -> int:
     if record is None:
         show("It is starting.")
         return 0
-    show(f"System: {record.phase} since {record.started:%Y-%m-%d %H:%M:%SZ}")
+    show(f"System: {record.phase}, started {record.started:%Y-%m-%d %H:%M:%SZ}")
     for url in record.urls:
         show(f"  {url}")
     rows = [

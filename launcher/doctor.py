@@ -19,7 +19,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from rich.console import Console
 from rich.markup import escape
 
-from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings, SettingsError
+from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings, SettingsError, install_command
 from gateway_modules.pages import find_build
 from gateway_modules.web.certificates import tls_context
 from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
@@ -32,7 +32,6 @@ BYTES_PER_GB: Final = 1_000_000_000
 CHECKPOINT_GB: Final = 19  # download size of the published checkpoint
 DATA_GB: Final = 1.0  # the embedded models, with space to unpack them
 PACKAGES: Final = ("torch", "transformers", "onnxruntime", "av", "fastapi", "cryptography")
-INSTALL: Final = "pip install 'minicpmo-live[{}]'" if IS_INSTALLED else "scripts/setup.sh {}"
 CUDA_TORCH: Final = "env -u PIP_EXTRA_INDEX_URL pip install --force-reinstall torch=={}"
 # Speech synthesizers, for tests of the embedded model.
 GATE_PROGRAMS: Final = () if IS_INSTALLED else ("espeak-ng", "flite")
@@ -85,7 +84,7 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
     versions = {name: _version(name) for name in PACKAGES}
     if missing := [name for name, found in versions.items() if found is None]:
         absent = f"Python {python}; {', '.join(missing)} not installed"
-        yield Finding("packages", Verdict.MISSING, absent, INSTALL.format("worker"))
+        yield Finding("packages", Verdict.MISSING, absent, install_command("worker"))
         return
     torch = versions["torch"] or ""
     if gpus and torch.endswith(CPU_BUILD):
@@ -110,7 +109,7 @@ def _extras(settings: Settings) -> Iterator[Finding]:
     for key, is_set, package, extra in needed:
         if is_set and _version(package) is None:
             state = f"{package} not installed, which {key} needs"
-            yield Finding("packages", Verdict.MISSING, state, INSTALL.format(extra))
+            yield Finding("packages", Verdict.MISSING, state, install_command(extra))
 
 
 def _models(gpus: Sequence[Gpu], planner: Planner) -> Iterator[Finding]:

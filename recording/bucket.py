@@ -32,6 +32,7 @@ from recording.names import OWNER_FILE, SEALED_FILE, SESSIONS_FOLDER, media_type
 from recording.records import Meta, Seal, SealedFile
 from recording.recovery import recover_all
 from recording.store import file_in
+from settings.fields import install_command
 from settings.recording import RecordingSettings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger(__name__)
 
-INSTALL: Final = "recording.store needs the package obstore: pip install 'minicpmo-live[store]'"
+INSTALL: Final = f"recording.store needs the package obstore: {install_command('store')}"
 BLOCK_BYTES: Final = MIB  # fetched at a time
 PART_BYTES: Final = 5 * MIB  # of a large object on its way up; S3 takes none smaller
 RETRY_S: Final = 5.0  # below the callers' own time limits

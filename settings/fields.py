@@ -22,6 +22,11 @@ IS_INSTALLED: Final = not (PROJECT_ROOT / "pyproject.toml").is_file()
 HOME_VARIABLE: Final = "MINICPMO_HOME"
 
 
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra; in a clone it is one whose extras upgrades keep."""
+    return f"pip install 'minicpmo-live[{extra}]'" if IS_INSTALLED else f"scripts/setup.sh {extra}"
+
+
 def _home() -> Path:
     given = os.environ.get(HOME_VARIABLE)
     if given:

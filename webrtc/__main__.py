@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 import uvicorn
 
-from config import PRIVATE_UMASK, SettingsError, load_settings
+from config import PRIVATE_UMASK, SettingsError, install_command, load_settings
 from core.logging_setup import setup_logging
 from core.serving.server import check_exposure
 from gateway_modules.web.certificates import pinned_context
@@ -62,7 +62,7 @@ def main(
 ) -> None:
     """Serve until a signal arrives."""
     if find_spec("aiortc") is None:
-        typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
+        typer.echo(f"webrtc.enabled needs aiortc: {install_command('webrtc')}", err=True)
         raise typer.Exit(UNUSABLE)
     from webrtc.calls import GatewayAddress, create_app  # imported late: needs the extra
 

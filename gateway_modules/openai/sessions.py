@@ -22,6 +22,7 @@ from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
+from config import install_command
 from core import errors
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import Id, WireModel, check_json_shape
@@ -57,7 +58,7 @@ VOICE: Final = '"voice"'
 AUDIO, EVENT = "audio", "event"  # kinds of events
 
 SDP: Final = "application/sdp"
-INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
+INSTALL: Final = f"{install_command('webrtc')} and set webrtc.enabled"
 OFF: Final = f"WebRTC is not served here: {INSTALL}, or use a WebSocket."
 TIMEOUT_S: Final = 30.0  # of a response, besides the wait in the queue
 PARTS_MAX: Final = 4

@@ -327,4 +327,4 @@ async def test_without_the_process_the_answer_says_how_to_have_it(stage: Stage) 
     for path in ("/v1/realtime/calls", "/v1/live/sessions", "/v1/realtime/calls/rtc_1/hangup"):
         answer = await stage.http.post(path, json={})
         assert answer.status_code == 501
-        assert "pip install 'minicpmo-live[webrtc]'" in answer.json()["error"]["message"]
+        assert "scripts/setup.sh webrtc and set" in answer.json()["error"]["message"]

@@ -106,3 +106,4 @@ def test_the_status_shows_an_ipv6_address(tmp_path: Path) -> None:
         folder.write(SystemRecord(phase=Phase.READY, started=started, urls=[url], programs=[]))
         assert control.show_status(folder, display) == 0
     assert url in screen.getvalue()
+    assert "System: ready, started 2026-01-01 00:00:00Z" in screen.getvalue()

@@ -64,7 +64,7 @@ def test_what_would_be_deleted_is_listed(tmp_path: Path) -> None:
     recording.mkdir(parents=True)
     os.utime(recording, (0, 0))
     command = blocks("operate.md")[4].text.replace(
-        "python session", f"{sys.executable} {ROOT}/session"
+        ".venv/bin/python session", f"{sys.executable} {ROOT}/session"
     )
     env = {**os.environ, "OMNI_SERVICE_DATA_DIR": str(tmp_path / "data")}
     listed = subprocess.check_output(["bash", "-euc", command], env=env, text=True)

@@ -291,5 +291,5 @@ def test_an_invalid_store_is_refused_with_the_reason(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match="recording.store: "):
         open_store("nope://x")
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
-    with pytest.raises(ValueError, match=r"pip install 'minicpmo-live\[store\]'"):
+    with pytest.raises(ValueError, match="package obstore: scripts/setup.sh store$"):
         open_store("s3://bucket")

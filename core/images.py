@@ -47,6 +47,8 @@ TURNS: Final = {
     8: Image.Transpose.ROTATE_90,
 }
 DEEP_GREY_MODES: Final = ("I;16", "I;16B", "I;16L", "I;16N")
+MEASURED_MODES: Final = ("I", "F")  # numbers of 32 bits, of any range
+WHITE: Final = 255
 TILE_SIDE_PX: Final = 448  # of the vision encoder
 PATCH_SIDE_PX: Final = 14  # of the vision encoder
 RATIO_MAX: Final = (TILE_SIDE_PX // PATCH_SIDE_PX) ** 2  # of the sides: a tile has whole patches
@@ -168,7 +170,24 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
         # Pillow would clip 16-bit grey to white instead of scaling it.
         grey = (np.asarray(picture).astype(np.uint16) >> BITS_DROPPED).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
+    if picture.mode in MEASURED_MODES:
+        return Image.fromarray(_stretched(np.asarray(picture, np.float32))).convert("RGB")
+    if picture.has_transparency_data:
+        # As viewers show it; `convert("RGB")` alone would show the colours that are hidden.
+        shown = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown).convert("RGB")
     return picture if picture.mode == "RGB" else picture.convert("RGB")  # without a copy
+
+
+def _stretched(values: np.ndarray) -> np.ndarray:
+    """Return grey [H, W] of 8 bits: the lowest number is black, the highest white."""
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        raise PictureError("The picture holds no finite numbers.")
+    low, high = float(finite.min()), float(finite.max())
+    above = np.nan_to_num(values, nan=low, posinf=high, neginf=low) - low
+    made: np.ndarray = (above * (WHITE / ((high - low) or 1.0))).astype(np.uint8)
+    return made
 
 
 def _shrunk(picture: Image.Image) -> Image.Image:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import av
+import numpy as np
 from av.container import InputContainer
 from PIL import Image
 
@@ -62,11 +63,16 @@ def read_video(
                 f"The video is longer than {max_duration_s:g} s: it lasts {duration_s:.0f} s."
             )
         times_s = _frame_times_s(duration_s, fps, max_frames)
-        frames = _frames_at(times_s, container, stream, max_side_px)
+        sound_s = _start_s(*container.streams.audio[:1])
+        start_s = min(_start_s(stream), sound_s)
+        frames = _frames_at([at_s + start_s for at_s in times_s], container, stream, max_side_px)
         if not frames:
             raise PictureError("The video holds no pictures.")
     try:
         audio = read_audio(source, max_duration_s=max_duration_s)
+        late_s = min(sound_s - start_s, max_duration_s)  # its decoder leaves out the wait before it
+        audio = np.pad(audio, (round(late_s * INPUT_SAMPLE_RATE_HZ), 0))
+        audio = audio[: round(max_duration_s * INPUT_SAMPLE_RATE_HZ)]
     except (NotAudioError, AudioEmptyError):
         audio = NO_SAMPLES
     longest_s = max(duration_s, len(audio) / INPUT_SAMPLE_RATE_HZ)
@@ -115,17 +121,24 @@ def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
     return last_s
 
 
+def _start_s(stream: av.VideoStream | av.AudioStream | None = None) -> float:
+    """Return the time of a stream's beginning, infinity for none, 0 where the file has no times."""
+    if stream is None:
+        return math.inf
+    if stream.start_time is None or stream.time_base is None:
+        return 0.0
+    return float(stream.start_time * stream.time_base)
+
+
 def _frames_at(
     times_s: Sequence[float], container: InputContainer, stream: av.VideoStream, max_side_px: int
 ) -> list[Image.Image]:
-    """Decode the video once, and return the frame that is shown at each time."""
+    """Decode the video once, and return the frame that is shown at each time, or the first one."""
     chosen: list[Image.Image] = []
     shown: av.VideoFrame | None = None
-    first_s: float | None = None
     for frame in container.decode(stream):
         at_s = frame.time or 0.0
-        first_s = at_s if first_s is None else first_s
-        while shown and len(chosen) < len(times_s) and times_s[len(chosen)] < at_s - first_s:
+        while shown and len(chosen) < len(times_s) and times_s[len(chosen)] < at_s:
             chosen.append(_to_picture(shown, max_side_px))
         shown = frame
         if len(chosen) == len(times_s):

@@ -7,6 +7,7 @@ import type { DuplexSession } from "../static/duplex/lib/duplex-session.js";
 import type { UnitRecord } from "../static/duplex/lib/full-duplex.js";
 import type { Network, WireMessage } from "../static/shared/live-socket.js";
 import type { VisibilitySource } from "../static/shared/page-visibility.js";
+import type { MicrophoneOptions } from "./devices.js";
 import type { EndReason, QueuePlace } from "../static/shared/server-messages.js";
 import type { DuplexPrepare, Result } from "./protocol.js";
 
@@ -92,6 +93,7 @@ export type LiveSource = EventTarget & {
   resume?: () => void;
   output?: AudioNode | null;
   isMicrophone?: boolean;
+  useMicrophone?: (wish: MicrophoneOptions) => Promise<void>; // of a file, in place of its own
 };
 
 /** What may change while the call continues, asked whenever it matters. */
@@ -104,7 +106,8 @@ export type LiveSettings = CallSettings & { maxKvTokens: number; isAutoPauseOn: 
 
 export type CallOptions<Session> = {
   parts: CallParts<Session>; // of the browser
-  openSource: () => Promise<LiveSource>; // opens the microphone or file as the settings say
+  // Opens the microphone or file as the settings say; `before` was opened earlier in the same call, and may be returned again.
+  openSource: (before: LiveSource | null) => Promise<LiveSource>;
   settings: () => CallSettings;
 };
 

@@ -13,6 +13,8 @@ import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountSourceChoice, SOURCE_FIELDS } from "../duplex/ui/source-choice.js";
 
+/** @import { LiveSource } from "../../types/duplex.js" */
+
 const LENGTH_PENALTY = 1.05;
 
 const page = await startPage({ titleKey: "app.audio_duplex.title" });
@@ -35,11 +37,16 @@ const devices = mountAudioDeviceSelector(byId("devices"), {
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-async function openSource() {
+/** @param {LiveSource | null} before */
+async function openSource(before) {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones") };
   const sound = source.sound();
   fileProgress.hidden = store.get("source") === "mic";
   if (store.get("source") === "mic" || !sound) return view.openMicrophone(microphone);
+  if (before?.useMicrophone && store.get("source") === "mix") {
+    await before.useMicrophone(microphone);
+    return before;
+  }
   const { openSoundFile } = await loadSoundFiles();
   return openSoundFile({
     sound,

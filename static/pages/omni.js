@@ -16,6 +16,8 @@ import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 
+/** @import { LiveSource } from "../../types/duplex.js" */
+
 const SOURCES = Object.freeze({ live: "camera", file: "film" });
 
 const page = await startPage({ titleKey: "app.omni.title" });
@@ -72,8 +74,13 @@ const drawSource = mountView(byId("source"), () =>
   }),
 );
 
-async function openSource() {
-  if (isFile()) return (await fileMode()).open();
+/** @param {LiveSource | null} before */
+async function openSource(before) {
+  if (isFile()) {
+    if (before?.useMicrophone && store.get("file_sound") !== "file")
+      return before.useMicrophone(microphoneWish()).then(() => before);
+    return (await fileMode()).open();
+  }
   await stage.open();
   tools.update();
   return view.openMicrophone(microphoneWish());

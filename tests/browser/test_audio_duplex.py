@@ -16,9 +16,11 @@ from tests.browser.calls import Wire
 from tests.browser.conftest import SiteMaker
 from tests.browser.devices import (
     Devices,
+    become,
     held_tracks,
     now_ms,
     played,
+    unplug,
     wait_until_playing,
     wait_until_quiet,
 )
@@ -118,6 +120,31 @@ def test_a_file_and_the_microphone_speak_together(visit: Visits, fake_site: Runn
     calls.start(page)
     assert held_tracks(page, "microphone") == 1
     calls.wait_for_phase(page, "ended")
+    assert held_tracks(page, "microphone") == 0
+
+
+def test_a_file_goes_on_when_the_microphone_beside_it_comes_back(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = open_call(visit, fake_site, source="mix", pad_after_s=30)
+    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
+    expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
+    calls.start(page)
+    calls.wait_for_units(page, 2)
+    before = page.evaluate("document.querySelector('#file-progress').value")
+    unplug(page, "microphone")
+    calls.wait_for_phase(page, "paused")
+    become(page, "microphone", "file")
+    calls.wait_for_phase(page, "running")
+    progress = page.evaluate(
+        """() => new Promise((resolve) => {
+            const bar = document.querySelector("#file-progress");
+            new MutationObserver(() => resolve(bar.value)).observe(bar, { attributes: true });
+        })"""
+    )
+    assert progress >= before > 1
+    assert held_tracks(page, "microphone") == 1
+    calls.stop(page)
     assert held_tracks(page, "microphone") == 0
 
 

@@ -37,7 +37,14 @@ def encode_sound(
 
 
 def encode_video(
-    *, seconds: int, fps: int = 10, sound: bool = False, width: int = 64, height: int = 48
+    *,
+    seconds: int,
+    fps: int = 10,
+    sound: bool = False,
+    width: int = 64,
+    height: int = 48,
+    pictures_from_s: int = 0,
+    sound_from_s: int = 0,
 ) -> bytes:
     """Encode an MP4 whose brightness grows by 20 each second; its top left quarter is red."""
     out = io.BytesIO()
@@ -51,7 +58,7 @@ def encode_video(
             picture = np.full((height, width, 3), index // fps * 20, np.uint8)
             picture[: height // 2, : width // 2] = (255, 0, 0)
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts = index
+            frame.pts = index + pictures_from_s * fps
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
         if isinstance(voice, av.AudioStream):
@@ -59,7 +66,7 @@ def encode_video(
             for first in range(0, len(samples), BLOCK_SAMPLES):
                 block = samples[None, first : first + BLOCK_SAMPLES]
                 heard = av.AudioFrame.from_ndarray(block, format="fltp", layout="mono")
-                heard.sample_rate, heard.pts = 16_000, first
+                heard.sample_rate, heard.pts = 16_000, first + sound_from_s * 16_000
                 file.mux(voice.encode(heard))
             file.mux(voice.encode(None))
     return out.getvalue()

@@ -98,6 +98,38 @@ def test_16_bit_grey_is_scaled() -> None:
     assert np.asarray(read_picture(file_of(grey, "PNG")))[0, 0].tolist() == [0x80, 0x80, 0x80]
 
 
+@pytest.mark.parametrize(
+    "pair", ["RGBA PNG", "RGBA WEBP", "RGBA TIFF", "RGBA GIF", "LA PNG", "P PNG"]
+)
+def test_what_is_transparent_is_white(pair: str) -> None:
+    mode, kind = pair.split()
+    hidden = Image.new("RGBA", (64, 48), (255, 0, 0, 0))
+    hidden.paste((0, 0, 0, 255), (0, 0, 32, 48))
+    shown = np.asarray(read_picture(file_of(hidden.convert(mode), kind)))
+    assert shown[8, 8].tolist() == pytest.approx([0, 0, 0], abs=4)
+    assert shown[8, 56].tolist() == pytest.approx([255, 255, 255], abs=4)
+
+
+def test_one_colour_that_is_transparent_is_white() -> None:
+    content = file_of(picture(), "PNG", transparency=(255, 0, 0))
+    assert np.asarray(read_picture(content))[8, 8].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_numbers_of_32_bits_range_from_black_to_white(kind: type) -> None:
+    numbers: np.ndarray = np.array([[-1_000, 0, 1_000], [99_000, 49_000, 99_000]]).astype(kind)
+    made = np.asarray(read_picture(file_of(Image.fromarray(numbers), "TIFF")))
+    assert made[..., 0].tolist() == [[0, 2, 5], [255, 127, 255]]
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_the_range() -> None:
+    numbers: np.ndarray = np.array([[0, 0.5, 1], [np.nan, np.inf, -np.inf]], np.float32)
+    made = np.asarray(read_picture(file_of(Image.fromarray(numbers), "TIFF")))
+    assert made[..., 0].tolist() == [[0, 127, 255], [0, 255, 0]]
+    with pytest.raises(PictureError, match="no finite numbers"):
+        read_picture(file_of(Image.fromarray(numbers[1:] * np.inf), "TIFF"))
+
+
 def test_the_way_the_camera_was_held() -> None:
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = TURNED_RIGHT

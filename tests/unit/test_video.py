@@ -31,6 +31,21 @@ def test_one_frame_a_second_and_all_of_the_sound() -> None:
     assert all(frame.mode == "RGB" for frame in clip.frames)
 
 
+def test_pictures_that_begin_after_the_sound_keep_their_times() -> None:
+    clip = read_video(encode_video(seconds=3, sound=True, pictures_from_s=2))
+    assert clip.times_s[:5] == (0.0, 1.0, 2.0, 3.0, 4.0)
+    seen = [brightness(frame) for frame in clip.frames[:5]]
+    assert seen == pytest.approx([0, 0, 0, 20, 40], abs=6)
+
+
+def test_sound_that_begins_after_the_pictures_keeps_its_time() -> None:
+    clip = read_video(encode_video(seconds=3, sound=True, sound_from_s=2))
+    assert [brightness(frame) for frame in clip.frames[:3]] == pytest.approx([0, 20, 40], abs=6)
+    assert len(clip.audio) == pytest.approx(5 * 16_000, abs=2_000)
+    begins_s = np.flatnonzero(np.abs(clip.audio) > 0.1)[0] / 16_000
+    assert begins_s == pytest.approx(2, abs=0.1)
+
+
 def test_more_frames_a_second(tmp_path: Path) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(encode_video(seconds=2))

@@ -220,11 +220,12 @@ export class Call extends Emitter {
 
   async #openSource(/** @type {number} */ round) {
     if (round !== this.#round) return;
-    const source = await this.#options.openSource();
+    const source = await this.#options.openSource(this.source);
     const player = this.player;
     if (round !== this.#round || !player) return source.close(); // the call may have ended meanwhile
     player.resume(); // Safari lets a page play while it records
     const before = this.source;
+    if (source === before) return; // a file that goes on with another microphone
     this.#sourceEnd?.abort();
     this.source = source;
     this.#listenToSource(source);

@@ -74,11 +74,22 @@ export class FileSource extends Capture {
 
   /** Called by `openFile` only. */
   async connect() {
-    const { context, chunkSamples } = this.#options;
-    const { microphone } = this;
-    await this.listenTo(this.output, chunkSamples);
-    if (microphone === null) return;
-    context.createMediaStreamSource(microphone.stream).connect(this.mixer.microphoneInput);
+    await this.listenTo(this.output, this.#options.chunkSamples);
+    if (this.microphone) this.#mix(this.microphone);
+  }
+
+  /** Mixes another microphone in, where the first was unplugged; the file goes on. @param {MicrophoneOptions} wish */
+  async useMicrophone(wish) {
+    const microphone = await openMicrophone(wish);
+    if (this.#state === "ended") return microphone.close(); // the call ended meanwhile
+    const before = this.microphone;
+    this.microphone = microphone;
+    this.#mix(microphone);
+    await before?.close();
+  }
+
+  #mix(/** @type {Microphone} */ microphone) {
+    this.#options.context.createMediaStreamSource(microphone.stream).connect(this.mixer.microphoneInput);
     for (const type of ["silent", "audible", "ended"]) microphone.on(type, (detail) => this.emit(type, detail));
   }
 
@@ -125,6 +136,7 @@ export class FileSource extends Capture {
   async close() {
     await this.microphone?.close();
     await this.stop();
+    this.#state = "ended";
     super.close();
     this.mixer.close();
     const { context } = this.#options;

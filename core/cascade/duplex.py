@@ -102,7 +102,10 @@ class CascadeDuplexView(CascadeView):
         config: DuplexConfig,
         early_audio: bool = False,
     ) -> str:
-        """Begin a call, or continue the same one with text that was added to it."""
+        """Begin a call, or continue the same one with text that was added to it.
+
+        The user may be speaking meanwhile, so what was heard of the current turn stays.
+        """
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         await self._end_reply()
         await self._discard_draft()
@@ -111,8 +114,6 @@ class CascadeDuplexView(CascadeView):
         self.slice_limit = config.max_slice_nums
         instructions, said = split_suffix(suffix_text or "")
         heard = [line for line in self._lines if said and line.role != "system"]
-        if not said:
-            self._state = _CallState(UserTurn(self._parts.detector))
         self._state.listens_for = config.force_listen_count
         self._lines = []
         system = f"{system_prompt or DEFAULT_PROMPT} {instructions}".strip()

@@ -242,26 +242,6 @@ async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
     assert "64 wide" in first and then == QUESTION
 
 
-@pytest.mark.parametrize(("pictures", "is_kept"), [(1, True), (3, False)])
-async def test_a_camera_that_is_off_is_not_seen_any_more_but_a_single_picture_is(
-    pictures: int, is_kept: bool
-) -> None:
-    async def describe(picture: Any, question: str, threads: Any) -> str:
-        return "A circle."
-
-    question = "What do you see?"
-    live = await call(scripted("Well.", "Well.", heard=[question] * 2, describe=describe))
-    live.language_model.is_small = False
-    picture = decode_wire_picture(jpeg(32, 48))
-    for _ in range(pictures):
-        await live.hear(SILENCE, frames=[picture])
-    await live.hear(SILENCE, ENDS)
-    await live.until_quiet()
-    await live.hear(*[SILENCE] * 5, ENDS)
-    soon, later = ("A circle." in asked[-1].content for asked in live.language_model.asked)
-    assert (soon, later) == (True, is_kept)
-
-
 def test_too_little_sound_is_no_unit_and_the_rest_is_kept() -> None:
     async def scenario() -> None:
         view = (await call(scripted())).view

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import takewhile
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TIMING, TTSConfig
-from MiniCPMO45.engine.kv_cache import KvHandle, Rows
+from MiniCPMO45.engine.kv_cache import CacheFullError, KvHandle, Rows
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session, UnitDraft, share_of
 from MiniCPMO45.engine.steps import (
@@ -316,7 +317,8 @@ def speak_whole(
     """Synthesise a finished reply, whose arguments are as for `speak_group`: float32 [samples].
 
     Text beyond half of the decoder's context is not spoken: the other half holds the codes, which
-    do not suffice for so much text.
+    do not suffice for so much text. If the memory of all conversations is used up, speech ends
+    early.
     """
     session.reset_speech()
     most_ids = session.speech.kv.store.shape.max_position_embeddings // 2
@@ -325,7 +327,9 @@ def speak_whole(
     most, least = sampling.max_codes_per_reply, sampling.min_codes_per_reply
     # The reply's whole text is at the start of the cache.
     run = CodeRun(session, rows, rule, eos, first, most, least, can_shrink=False)
-    codes = (yield from run.finish())[: run.most - 1]
+    with suppress(CacheFullError):
+        yield from run.finish()
+    codes = run.codes[: run.most - 1]
     chunks = takewhile(lambda _: not session.stop.is_set(), cut_whole_reply(codes))
     waves = yield from _vocode_chunks(session, chunks)
     session.reset_speech()

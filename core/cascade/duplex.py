@@ -20,6 +20,7 @@ from PIL import Image
 from core.audio import FloatArray, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
+from core.cascade.pictures import PictureAhead, SeenPictures
 from core.cascade.predefined import asks_about_picture
 from core.cascade.prompts import split_suffix, with_added
 from core.cascade.synthesis import Sentence, SpokenReply
@@ -60,14 +61,6 @@ CHARACTER_S: Final = 0.06  # of speech, measured with hibari
 
 
 @dataclass(frozen=True)
-class PictureAhead:
-    """An RGB picture kept for its unit, never sliced."""
-
-    picture: Image.Image
-    max_slices: int
-
-
-@dataclass(frozen=True)
 class _Draft:
     """A reply prepared before the user's turn is certainly over."""
 
@@ -102,7 +95,10 @@ class CascadeDuplexView(CascadeView):
         config: DuplexConfig,
         early_audio: bool = False,
     ) -> str:
-        """Begin a call, or continue the same one with text that was added to it."""
+        """Begin a call, or continue the same one with text that was added to it.
+
+        The user may be speaking meanwhile, so what was heard of the current turn stays.
+        """
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         await self._end_reply()
         await self._discard_draft()
@@ -111,8 +107,6 @@ class CascadeDuplexView(CascadeView):
         self.slice_limit = config.max_slice_nums
         instructions, said = split_suffix(suffix_text or "")
         heard = [line for line in self._lines if said and line.role != "system"]
-        if not said:
-            self._state = _CallState(UserTurn(self._parts.detector))
         self._state.listens_for = config.force_listen_count
         self._lines = []
         system = f"{system_prompt or DEFAULT_PROMPT} {instructions}".strip()
@@ -156,7 +150,8 @@ class CascadeDuplexView(CascadeView):
             return None
         if frames:
             newest = frames[-1]
-            state.picture = newest.picture if isinstance(newest, PictureAhead) else newest
+            picture = newest.picture if isinstance(newest, PictureAhead) else newest
+            state.pictures.add(picture, state.turn.received_s)
         await self._threads.run(lambda: state.turn.add(second))
         must_listen = state.must_listen(force_listen, force_speak)
         if must_listen or force_speak:
@@ -255,7 +250,7 @@ class CascadeDuplexView(CascadeView):
         if not words and lines[-1].role == "user":
             self._lines, asked = lines[:-1], lines[-1].content
         line = Line("user", asked or "(Say something.)")
-        picture = self._state.picture
+        picture = self._state.pictures.newest(turn.received_s)
         if picture is not None and asks_about_picture(asked):
             line = Line("user", f"{asked} {await self._seen(picture, asked)}")
         await self._feed(line)
@@ -359,7 +354,7 @@ class _CallState:
     def __init__(self, turn: UserTurn) -> None:
         self.turn = turn
         self.listens_for = 0  # units
-        self.picture: Image.Image | None = None
+        self.pictures = SeenPictures()
         self.has_break = False
         self._received = np.zeros(0, np.float32)
         self.spoken_words: deque[str] = deque(maxlen=SPOKEN_WORDS_MAX)

@@ -2,7 +2,7 @@
 
 view = StreamingView(context)
 await view.feed_request(request)                 # new messages, after those in the cache
-async for chunk in view.reply(Generate()): ...   # its outcome is `view.reply_end`
+async for chunk in view.reply(): ...             # its outcome is `view.reply_end`
 view.stop()                                      # end the reply under way
 await view.roll_back()                           # undo the turn that `mark` began
 await view.close()
@@ -43,7 +43,7 @@ class StreamingView(TurnView):
         """Feed the request's messages; return the text fed, with media as markers.
 
         Another session id than before begins a fresh conversation. The request's settings are those
-        of the reply that follows unless `reply` says otherwise. Raises `AudioError` if the voice
+        of the reply that follows unless `reply` gets others. Raises `AudioError` if the voice
         cannot be used, `BadPayloadError` if a part of a message cannot be, and `ContextFullError`
         if the conversation is too long for the model.
         """
@@ -59,13 +59,18 @@ class StreamingView(TurnView):
         if voice is not None and self.context.model.can_speak:
             await self.choose_voice(voice)
         speech = override(SpeechSampling(), request.streaming.tts_sampling)
-        base = GenerationSettings(use_speech_template=request.use_tts_template, speech=speech)
+        base = GenerationSettings(
+            use_speech_template=request.use_tts_template,
+            generate_audio=request.streaming.generate_audio,
+            speech=speech,
+        )
         self._drawing = override(override(base, request), request.generation)
         slices = request.image.max_slice_nums or STREAMING_SLICES
         options = override(PrefillOptions(max_slice_nums=slices), request)
         return await self._feed(messages, options)
 
-    def reply(self, wanted: Generate) -> Chunks:
+    def reply(self, wanted: Generate | None = None) -> Chunks:
+        """Stream the reply; None takes the settings of the request that was fed."""
         return self.stream_reply(None, override(self._drawing, wanted))
 
     def use_threads(self, threads: Threads) -> None:

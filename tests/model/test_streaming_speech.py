@@ -11,9 +11,10 @@ import pytest
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import DrawCodes, Vocode
 from MiniCPMO45.processing.processor import PromptTooLongError
+from MiniCPMO45.settings import SpeechSampling
 from tests.fakes.scripted import CODE_EOS, markers, spoken
 from tests.model.toy import Toy, speech
-from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns, joined
+from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined
 
 ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
 
@@ -121,3 +122,25 @@ def test_a_function_call_is_written_and_not_spoken(toy: Toy, said: str) -> None:
     assert bool(calls) == bool(said)
     if said:
         assert markers(calls[-1])[0] == talk.model.model.config.tts_config.text_eos_token_id
+
+
+@pytest.mark.parametrize("pages", [0, 2])
+def test_a_whole_reply_without_memory_for_its_speech_ends_early_with_all_its_text(
+    toy: Toy, pages: int
+) -> None:
+    sampling = SpeechSampling(max_codes_per_reply=200, min_codes_per_reply=200)
+    settings = replace(VARIED, generate_audio=True, speech=sampling)
+    replies = []
+    for is_full in (False, True):
+        talk = ToyTurns(toy, has_voice=True)
+        talk.prefill("user", "hello")
+        store = talk.model.executor.tts_store
+        if is_full:
+            store.can_grow = False
+            store.take_pages(store.free_pages - pages)
+        replies.append(talk.reply_over_cache(settings))
+    whole, early = replies
+    assert early == whole and whole.text
+    assert whole.waveform is not None and early.waveform is not None
+    assert (len(early.waveform) > 0) is (pages > 0)
+    assert len(early.waveform) < len(whole.waveform)

@@ -72,6 +72,18 @@ def test_prefill_settings_apply_to_the_reply(processor: UnifiedProcessor) -> Non
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_the_requests_settings_are_those_of_the_reply(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    for speaks in (False, True):
+        view.reset_session("a")
+        config = StreamingConfig(generate_audio=speaks)
+        generation = GenerationConfig(max_new_tokens=6, min_new_tokens=6)
+        prefill(view, "a", "tell me", generation=generation, streaming=config)
+        chunks, result = finish(view, iterate_inline(view.reply()))
+        assert result.generated_tokens == 6
+        assert any(chunk.audio_data for chunk in chunks) is speaks
+
+
 def test_a_speculative_reply_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     assert not view.can_rollback()

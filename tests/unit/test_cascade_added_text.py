@@ -86,6 +86,18 @@ async def test_speech_under_way_outlasts_typed_text() -> None:
     assert asked(live)[-1].content == f"By the way, I am Anna. {whole}"
 
 
+async def test_speech_under_way_outlasts_instructions_that_come_before_any_reply() -> None:
+    whole = "What is the capital of France?"
+    live, said = await call(scripted("Paris.", heard=["What is the", whole])), rebase()
+    await live.hear(SPEECH)
+    heard_s = live.view._state.turn.speech_s
+    said.append(Appended(Append.INSTRUCTIONS, "Be brief."))
+    await restart(live, said)
+    assert live.view._state.turn.speech_s == heard_s > 0
+    assert modes(await live.hear(ENDS)) == "S"
+    assert asked(live)[-1].content == whole
+
+
 async def realtime(live: Call, *items: Item) -> None:
     """Restart a call as Realtime does once its items were changed."""
     said = rebase()

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray
-from core.cascade.duplex import PictureAhead
 from core.cascade.language import Line, Sampling
+from core.cascade.pictures import PictureAhead
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.turns import TURN_MAX_S, UserTurn

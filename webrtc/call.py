@@ -171,6 +171,10 @@ class Call:
             await first_of(*works)
         except (ConnectionClosed, TooSlowError) as error:
             self._problem = self._problem or str(error)
+        # A peer that is still connecting is sent the events that say why the session has ended.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.ice_timeout_s):
+                await self._until(lambda: self._channel.is_opened)
 
     def hang_up(self) -> None:
         """End `run`. The call is not cancelled, since aiortc cannot resume a cancelled `close`."""
@@ -216,14 +220,16 @@ class Call:
         """Return if the peer does not connect in time, or disconnects."""
         try:
             async with asyncio.timeout(self._settings.ice_timeout_s):
-                await self._until(frozenset({CONNECTED}) | OVER)
+                await self._until(lambda: self._peer.connectionState == CONNECTED)
         except TimeoutError:
             self._problem = f"not connected after {self._settings.ice_timeout_s:g} s"
+            self.hang_up()
             return
-        await self._until(OVER)
+        await self._until(lambda: False)
 
-    async def _until(self, states: frozenset[str]) -> None:
-        while not self._is_hung_up and self._peer.connectionState not in states:
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Return once it is so, or the call is over."""
+        while not (self._is_hung_up or self._peer.connectionState in OVER or is_so()):
             self._changed.clear()
             await self._changed.wait()
 
@@ -237,6 +243,7 @@ class Call:
         if channel.label == LABEL and not self._channel.is_opened:
             channel.on("message", self._on_message)
             self._guarded(lambda: self._channel.open(channel))
+            self._changed.set()
 
     def _on_message(self, text: str | bytes) -> None:
         if isinstance(text, bytes):

@@ -276,6 +276,21 @@ async def test_a_peer_too_many_is_refused(scene: Scene) -> None:
     await scene.stage.http.delete(waited_for.headers["location"])
 
 
+@played()
+async def test_a_peer_that_connects_after_its_session_has_ended_is_told_why(scene: Scene) -> None:
+    peer = scene.peer()
+    answer = await call(scene.stage, peer)
+    (relay,) = scene.stage.gateway.live.all()
+    relay.end()
+    await until(lambda: not scene.stage.gateway.live.all(), "the session has not ended")
+    await peer.accept(answer.text)
+    async with asyncio.timeout(LIMIT_S):
+        while (event := await peer.arrived.get())["type"] != "error":
+            pass
+    assert event["error"]["code"] == "ended_by_admin"
+    await until(lambda: peer.connection.connectionState == "closed", "it did not end")
+
+
 @played(ice_timeout_s=0.5)
 async def test_a_peer_that_never_comes_is_dropped(scene: Scene) -> None:
     assert (await call(scene.stage, scene.peer())).status_code == 201

@@ -59,6 +59,14 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
             self.tts = MiniCPMTTS(config.tts_config)
         self.post_init()
 
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        raise TypeError(
+            "This model is not called as a whole and has no generate(). Conversations run on "
+            "UnifiedModel; training calls the parts, such as model.llm (docs/transformers.md)."
+        )
+
+    generate = forward
+
     def get_input_embeddings(self) -> nn.Module:
         return self.llm.model.embed_tokens
 
@@ -112,7 +120,8 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         config._attn_implementation = attention
         config.dtype = _dtype(dtype or torch_dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
-        return cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
+        model = cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
+        return model.requires_grad_(True)  # as the library's, so that fine-tuning trains all of it
 
     @classmethod
     def from_folder(

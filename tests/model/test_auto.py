@@ -26,7 +26,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.processing.mel import clip_mels
+from MiniCPMO45.processing.mel import ProcessingError, clip_mels
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
@@ -210,6 +210,33 @@ def test_embeddings_are_the_language_models(folder: Path) -> None:
     model = AutoModel.from_pretrained(folder)
     assert model.get_input_embeddings() is model.llm.model.embed_tokens
     assert model.get_output_embeddings() is model.llm.lm_head
+
+
+def test_loaded_parameters_can_be_trained(folder: Path) -> None:
+    model = AutoModel.from_pretrained(folder)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not model.training
+
+
+def test_calls_that_the_model_does_not_have_name_those_that_it_has(folder: Path) -> None:
+    model = AutoModel.from_pretrained(folder)
+    for call in (model, model.generate):
+        with pytest.raises(TypeError, match="UnifiedModel"):
+            call(input_ids=torch.tensor([[1]]))
+    assert not model.can_generate()
+
+
+def test_processor_applies_the_tokenizers_chat_template(words: Path) -> None:
+    processor = AutoProcessor.from_pretrained(words)
+    parts = [{"type": "text", "text": "Hello,"}, {"type": "text", "text": " you!"}]
+    text = "<|im_start|>user\nHello, you!<|im_end|>\n<|im_start|>assistant\n"
+    for content in ("Hello, you!", parts):
+        rows = [{"role": "user", "content": content}]
+        assert processor.apply_chat_template(rows, add_generation_prompt=True) == text
+        [ids] = processor.apply_chat_template([rows], tokenize=True, return_dict=True)["input_ids"]
+        assert processor.decode(ids) == text.removesuffix("<|im_start|>assistant\n")
+    with pytest.raises(ProcessingError, match="image.*render"):
+        processor.apply_chat_template([{"role": "user", "content": [{"type": "image"}]}])
 
 
 def test_flash_attention_is_refused_by_its_name(folder: Path) -> None:

@@ -139,6 +139,16 @@ class MiniCPMOConfig(Qwen3Config):
         return self
 
     @property
+    def omitted(self) -> tuple[str, ...]:
+        """Prefixes of the tensors of parts that the model is built without."""
+        parts = (
+            (self.init_vision, ("vpm.", "resampler.")),
+            (self.init_audio, ("apm.", "audio_projection_layer.")),
+            (self.init_tts, ("tts.",)),
+        )
+        return tuple(name for is_built, names in parts if not is_built for name in names)
+
+    @property
     def audio_block_frames(self) -> int:
         """Encoder frames per attention block of a whole clip."""
         return round(self.audio_chunk_length * ENCODER_FRAMES_PER_SECOND)

@@ -15,7 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.kernels.products import Quantisable
 from MiniCPMO45.kernels.quantised import QuantisedWeight
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
-from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint, read_quantisation
+from MiniCPMO45.loading.checkpoint_source import CheckpointError, find_checkpoint
 from MiniCPMO45.model.audio_encoder import AudioEncoder
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
@@ -27,8 +27,13 @@ UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 _HUB_OPTIONS = ("cache_dir", "local_files_only", "revision", "token")
 _DEVICE_RULES = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
-_FROM_AUTO_MODEL = frozenset({"adapter_kwargs", "code_revision", "trust_remote_code", "_from_auto"})
-"""Options added by `AutoModel`, about adapters and the checkpoint's code; ignored."""
+_IGNORED = frozenset(
+    {
+        *("adapter_kwargs", "code_revision", "trust_remote_code", "_from_auto"),  # of `AutoModel`
+        "low_cpu_mem_usage",  # always so; the library ignores it, too
+    }
+)
+_ATTENTION = (None, "sdpa", "eager")
 
 
 class MiniCPMOForConditionalGeneration(PreTrainedModel):
@@ -37,18 +42,36 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     config_class = MiniCPMOConfig
     config: MiniCPMOConfig
     base_model_prefix = ""
+    _supports_sdpa = True
 
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__(config)
         width, heads = config.hidden_size, config.resampler_heads
-        vision = config.vision_config
+        vision, drops_last = config.vision_config, config.drop_vision_last_layer
         self.llm = CausalLM(config)
-        self.vpm = SiglipVisionTransformer(vision, drop_last_layer=config.drop_vision_last_layer)
-        self.resampler = Resampler(config.query_num, width, vision.hidden_size, heads)
-        self.apm = AudioEncoder(config.audio_config)
-        self.audio_projection_layer = Projector(config.audio_config.d_model, width)
-        self.tts = MiniCPMTTS(config.tts_config)
+        if config.init_vision:
+            self.vpm = SiglipVisionTransformer(vision, drop_last_layer=drops_last)
+            self.resampler = Resampler(config.query_num, width, vision.hidden_size, heads)
+        if config.init_audio:
+            self.apm = AudioEncoder(config.audio_config)
+            self.audio_projection_layer = Projector(config.audio_config.d_model, width)
+        if config.init_tts:
+            self.tts = MiniCPMTTS(config.tts_config)
         self.post_init()
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        raise TypeError(
+            "This model is not called as a whole and has no generate(). Conversations run on "
+            "UnifiedModel; training calls the parts, such as model.llm (docs/transformers.md)."
+        )
+
+    generate = forward
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.llm.model.embed_tokens
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.llm.lm_head
 
     def _init_weights(self, module: nn.Module) -> None:
         for name, weight in module.named_parameters(recurse=False):
@@ -61,6 +84,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         *,
         config: MiniCPMOConfig | None = None,
         dtype: torch.dtype | str | None = None,
+        torch_dtype: torch.dtype | str | None = None,
         device_map: str | int | torch.device | dict[str, Any] | None = None,
         **options: Any,
     ) -> Self:
@@ -69,23 +93,35 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         The library's loader would need `accelerate` for a device, and initialises missing tensors
         randomly instead of refusing the checkpoint.
 
-        `dtype` defaults to that of the configuration. `device_map` is one device; None is torch's
-        default device, "auto" a GPU if there is one. Options are those of the hub: `cache_dir`,
-        `local_files_only`, `revision`, `token`. Raises `CheckpointError` if the checkpoint cannot
-        be found, does not fit or cannot be read, and `TypeError` for an unknown option.
+        `dtype`, formerly `torch_dtype`, defaults to that of the configuration. `device_map` is one
+        device; None is torch's default device, "auto" a GPU if there is one. Options are those of
+        the hub: `cache_dir`, `local_files_only`, `revision`, `token`; and without a `config` its
+        fields, such as `init_tts`. Raises `CheckpointError` if the checkpoint cannot be found, does
+        not fit or cannot be read, and `TypeError` or `ValueError` for an option without a meaning.
         """
-        read_quantisation(options)
-        hub = {name: value for name, value in options.items() if name in _HUB_OPTIONS}
-        unknown = options.keys() - hub.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
+        options = {n: v for n, v in options.items() if v is not None and n not in _IGNORED}
+        hub = {name: options.pop(name) for name in _HUB_OPTIONS if name in options}
+        attention = options.pop("attn_implementation", config and config._attn_implementation)
+        if attention not in _ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {attention}; the model has its own attention. Leave the "
+                "argument out, or give sdpa or eager, which change nothing"
+            )
+        unknown = options.keys() - (vars(MiniCPMOConfig()).keys() if config is None else ())
         if unknown:
-            raise TypeError(f"from_pretrained takes no {', '.join(sorted(unknown))}")
+            raise TypeError(
+                f"from_pretrained takes no {', '.join(sorted(unknown))}: the model has a loader of "
+                "its own, whose options are in docs/transformers.md"
+            )
         folder = find_checkpoint(pretrained_model_name_or_path, **hub)
         stored = read_config(folder)  # refuses unusable checkpoints
-        config = copy.deepcopy(config or stored)
+        config = copy.deepcopy(config) or MiniCPMOConfig.from_pretrained(folder, **options)
         config.__dict__.pop("quantization_config", None)  # as in `read_config`
-        config.dtype = _dtype(dtype, config.dtype or stored.dtype)
+        config._attn_implementation = attention
+        config.dtype = _dtype(dtype or torch_dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
-        return cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
+        model = cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
+        return model.requires_grad_(True)  # as the library's, so that fine-tuning trains all of it
 
     @classmethod
     def from_folder(
@@ -94,7 +130,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         """Load a checkpoint folder; raises `CheckpointError`."""
         with torch.device("meta"):
             model = cls(config or read_config(folder))
-        load_weights(model, folder, options)
+        load_weights(model, folder, options, model.config.omitted)
         return model
 
     @property
@@ -120,7 +156,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
                 "The weights were quantised while loading and cannot be saved. Load the checkpoint "
                 "with weights bf16 and save that."
             )
-        if self.tts.model.embed_tokens.weight is None:
+        if self.config.init_tts and self.tts.model.embed_tokens.weight is None:
             raise CheckpointError(
                 "This model was loaded without the tensors that it does not use, and a checkpoint "
                 "needs them. Load it with AutoModel.from_pretrained and save that."

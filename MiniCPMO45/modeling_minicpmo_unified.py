@@ -12,6 +12,7 @@ from pathlib import Path
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.streaming import StreamingCapability
@@ -43,6 +44,11 @@ class UnifiedModel:
     def from_checkpoint(cls, folder: Path, options: LoadOptions) -> UnifiedModel:
         """Load a checkpoint folder; raises `CheckpointError`."""
         model = MiniCPMOForConditionalGeneration.from_folder(folder, options)
+        if model.config.omitted:
+            raise CheckpointError(
+                f"{folder} is a model without {', '.join(model.config.omitted)} (init_vision, "
+                "init_audio or init_tts is false), and conversations need all parts."
+            )
         model.drop_unused()
         options.report("loading the voice")
         assets, vocoder, voices = folder / TOKEN2WAV_FOLDER, None, None

@@ -6,8 +6,10 @@ published names; a quantised layer has the buffers `values` and `scales` in plac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -295,8 +297,9 @@ class JoinedWeight:
     these are views of the joined tensors, which costs no memory and no copy.
     """
 
-    def __init__(self, *linears: nn.Linear) -> None:
-        self._linears = linears
+    def __init__(self, modules: Mapping[str, Any], *names: str) -> None:
+        """`modules` are a module's own, looked up by name in each call: one may be replaced."""
+        self._modules, self._names = modules, names
         self._fused: list[Tensor] = []
 
     def __call__(self) -> Weight:
@@ -310,7 +313,7 @@ class JoinedWeight:
         With gradients enabled they are copies that record them.
         """
         # A conversion replaces the memory of the layers' parameters.
-        is_current = self._fused and self._fused[0].data_ptr() == self._matrices()[0].data_ptr()
+        is_current = self._fused and _are_rows_of(self._fused[0], self._matrices())
         if is_current and not torch.is_grad_enabled():
             return self._fused
         return [torch.cat(each) for each in self._parts()]
@@ -325,6 +328,10 @@ class JoinedWeight:
         for joined, each in zip(self._fused, parts, strict=True):
             for part, view in zip(each, joined.split([len(part) for part in each]), strict=True):
                 part.data = view
+
+    @property
+    def _linears(self) -> list[nn.Linear]:
+        return [self._modules[name] for name in self._names]
 
     def _matrices(self) -> list[Tensor]:
         return [

@@ -165,11 +165,13 @@ def expected_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
+def load_weights(
+    module: nn.Module, folder: Path, options: LoadOptions, omitted: tuple[str, ...] = ()
+) -> None:
     """Load weights into a module built on the meta device, without gradients.
 
-    Tensors of `options.overlay`, a `.pt` file, take precedence; those unknown to the model are
-    logged and ignored.
+    Tensors whose names begin with one of `omitted` are not read. Tensors of `options.overlay`, a
+    `.pt` file, take precedence; those unknown to the model are logged and ignored.
 
     Raises:
         CheckpointError: tensors are missing, unexpected or of another shape or type (one error
@@ -180,6 +182,7 @@ def load_weights(module: nn.Module, folder: Path, options: LoadOptions) -> None:
     form = read_quantisation(read_json_object(config)) if config.is_file() else None
     if form is not None:
         stored = _with_packed(stored, form)
+    stored = {name: each for name, each in stored.items() if not name.startswith(omitted)}
     _require_match(shapes, stored, folder)
     schemes = reserve_quantised(module, options.weights, dtype, device)
     replaced = {} if options.overlay is None else _read_overlay(options.overlay, shapes)

@@ -59,7 +59,7 @@ class Attention(nn.Module):
         if self.has_norms:
             self.q_norm = RMSNorm(d, shape.rms_norm_eps)
             self.k_norm = RMSNorm(d, shape.rms_norm_eps)
-        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
+        self.qkv = JoinedWeight(self._modules, "q_proj", "k_proj", "v_proj")
 
     @property
     def norms(self) -> Norms:
@@ -72,7 +72,7 @@ class MLP(nn.Module):
         self.gate_proj = Linear(shape.hidden_size, shape.intermediate_size)
         self.up_proj = Linear(shape.hidden_size, shape.intermediate_size)
         self.down_proj = Linear(shape.intermediate_size, shape.hidden_size)
-        self.gate_up = JoinedWeight(self.gate_proj, self.up_proj)
+        self.gate_up = JoinedWeight(self._modules, "gate_proj", "up_proj")
 
 
 class DecoderLayer(nn.Module):
@@ -194,7 +194,7 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(width, width, bias=key_bias)
         self.v_proj = nn.Linear(width, width)
         self.out_proj = nn.Linear(width, width)
-        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
+        self.qkv = JoinedWeight(self._modules, "q_proj", "k_proj", "v_proj")
 
     def forward(self, rows: Tensor, attention: EncoderBatch, layer: int) -> Tensor:
         """Attend among normalised rows [B, T, width]; return the residual branch."""

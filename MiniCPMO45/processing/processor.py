@@ -6,7 +6,7 @@ Runs on the CPU without weights and validates every message part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -125,6 +125,24 @@ class MiniCPMOProcessor(ProcessorMixin):
         except (OSError, ValueError) as error:
             raise ProcessingError(str(error)) from error
 
+    def apply_chat_template(  # type: ignore[override]  # the tokenizer's options
+        self,
+        conversation: Sequence[Any],
+        *,
+        tokenize: bool = False,
+        return_dict: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Apply the tokenizer's chat template to messages of text, or to lists of such messages.
+
+        Raises:
+            ProcessingError: a part is not text; `render` takes pictures and sounds.
+        """
+        rows = [_as_text(each) for each in conversation]
+        return self.tokenizer.apply_chat_template(
+            rows, tokenize=tokenize, return_dict=return_dict, **options
+        )
+
     def render(
         self,
         messages: Sequence[Message],
@@ -234,6 +252,24 @@ class MiniCPMOProcessor(ProcessorMixin):
             ids += self._newline if row else ()
             ids += [special.slice_start, *slots, special.slice_end] * columns
         return ids
+
+
+def _as_text(message: Any) -> Any:
+    """Return a message with the text parts of its content joined; also for lists of messages."""
+    if not isinstance(message, Mapping):
+        return [_as_text(each) for each in message]
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return message
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    for part, text in zip(content, texts, strict=True):
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise ProcessingError(
+                f"apply_chat_template takes text, not {kind}; processor.render(messages) makes "
+                "prompts of pictures and sounds"
+            )
+    return {**message, "content": "".join(texts)}
 
 
 def _too_long(count: str, most: int) -> PromptTooLongError:

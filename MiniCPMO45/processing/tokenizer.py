@@ -199,18 +199,12 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def special_ids(self) -> frozenset[int]:
         return frozenset(i for i, t in self.added_tokens_decoder.items() if t.special)
 
-    def decode(  # type: ignore[override]  # one text, not a batch of them
-        self, token_ids: Sequence[int], skip_special_tokens: bool = False, **options: Any
+    def decode(  # type: ignore[override]  # typed for one text, as all of our callers use it
+        self, token_ids: int | Sequence[int], skip_special_tokens: bool = False, **options: Any
     ) -> str:
-        """Decode ids; invalid UTF-8 becomes U+FFFD."""
-        text = super().decode(list(token_ids), skip_special_tokens, **options)
-        assert isinstance(text, str)
+        """Decode ids, or as the library a batch of them to a list; invalid UTF-8 becomes U+FFFD."""
+        text: Any = super().decode(token_ids, skip_special_tokens, **options)  # type: ignore[arg-type]
         return text
-
-    def batch_decode(  # type: ignore[override]  # the library's calls `decode` with all of them
-        self, sequences: Iterable[Sequence[int]], skip_special_tokens: bool = False, **options: Any
-    ) -> list[str]:
-        return [self.decode(ids, skip_special_tokens, **options) for ids in sequences]
 
     def token_id(self, token: str) -> int | None:
         return self.backend_tokenizer.token_to_id(token)

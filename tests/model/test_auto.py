@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,12 @@ import MiniCPMO45.auto  # noqa: F401  # registers the classes
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.mel import clip_mels
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.processing.mel import ProcessingError, clip_mels
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.tiny.tokenizer import write_json
 from tests.fakes.toy_checkpoint import TOY, write_config, write_shards
 from tests.fakes.words import copy_published_words
@@ -166,13 +169,90 @@ def test_model_from_a_configuration_has_scaled_random_weights() -> None:
     assert [each.layers[0].self_attn.norms is None for each in decoders] == [False, True]
 
 
+@pytest.mark.parametrize("face", [AutoModel, MiniCPMOForConditionalGeneration])
+def test_options_of_published_examples_are_accepted(face: Any, folder: Path) -> None:
+    model = face.from_pretrained(
+        folder,
+        trust_remote_code=True,
+        attn_implementation="sdpa",
+        torch_dtype=torch.bfloat16,
+        low_cpu_mem_usage=True,
+        init_vision=True,
+        init_audio=True,
+        init_tts=True,
+    )
+    assert model.dtype == model.config.dtype == torch.bfloat16
+    assert face.from_pretrained(folder, torch_dtype="auto").dtype == torch.float32
+
+
+@pytest.mark.parametrize("face", [AutoModel, MiniCPMOForConditionalGeneration])
+@pytest.mark.parametrize(
+    "name, parts",
+    [
+        ("init_vision", ("vpm.", "resampler.")),
+        ("init_audio", ("apm.", "audio_projection_layer.")),
+        ("init_tts", ("tts.",)),
+    ],
+)
+def test_a_part_can_be_left_out(
+    face: Any, name: str, parts: tuple[str, ...], folder: Path, weights: dict[str, Tensor]
+) -> None:
+    kept = {each for each in weights if not each.startswith(parts)}
+    model = face.from_pretrained(folder, **{name: False})
+    assert model.state_dict().keys() == kept < weights.keys()
+    model.save_pretrained(folder / "saved")
+    assert face.from_pretrained(folder / "saved").state_dict().keys() == kept
+    with pytest.raises(CheckpointError, match=f"without {parts[0]}.*conversations need all"):
+        UnifiedModel.from_checkpoint(folder / "saved", LoadOptions())
+
+
+def test_embeddings_are_the_language_models(folder: Path) -> None:
+    model = AutoModel.from_pretrained(folder)
+    assert model.get_input_embeddings() is model.llm.model.embed_tokens
+    assert model.get_output_embeddings() is model.llm.lm_head
+
+
+def test_loaded_parameters_can_be_trained(folder: Path) -> None:
+    model = AutoModel.from_pretrained(folder)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not model.training
+
+
+def test_calls_that_the_model_does_not_have_name_those_that_it_has(folder: Path) -> None:
+    model = AutoModel.from_pretrained(folder)
+    for call in (model, model.generate):
+        with pytest.raises(TypeError, match="UnifiedModel"):
+            call(input_ids=torch.tensor([[1]]))
+    assert not model.can_generate()
+
+
+def test_processor_applies_the_tokenizers_chat_template(words: Path) -> None:
+    processor = AutoProcessor.from_pretrained(words)
+    parts = [{"type": "text", "text": "Hello,"}, {"type": "text", "text": " you!"}]
+    text = "<|im_start|>user\nHello, you!<|im_end|>\n<|im_start|>assistant\n"
+    for content in ("Hello, you!", parts):
+        rows = [{"role": "user", "content": content}]
+        assert processor.apply_chat_template(rows, add_generation_prompt=True) == text
+        [ids] = processor.apply_chat_template([rows], tokenize=True, return_dict=True)["input_ids"]
+        assert processor.decode(ids) == text.removesuffix("<|im_start|>assistant\n")
+    with pytest.raises(ProcessingError, match="image.*render"):
+        processor.apply_chat_template([{"role": "user", "content": [{"type": "image"}]}])
+
+
+def test_flash_attention_is_refused_by_its_name(folder: Path) -> None:
+    with pytest.raises(ValueError, match="attn_implementation is flash_attention_2; the model has"):
+        AutoModel.from_pretrained(folder, attn_implementation="flash_attention_2")
+
+
 def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
     with pytest.raises(ValueError, match="names 2 devices"):
         AutoModel.from_pretrained(folder, device_map={"llm": "cpu", "tts": "cuda:0"})
     with pytest.raises(ValueError, match="dtype is int8; weights can be bfloat16"):
         AutoModel.from_pretrained(folder, dtype="int8")
-    with pytest.raises(TypeError, match="takes no gguf_file"):
-        MiniCPMOForConditionalGeneration.from_pretrained(folder, gguf_file="x")
+    for name in ("gguf_file", "quantization_config", "save_pretrained"):
+        options: dict[str, Any] = {name: {}}
+        with pytest.raises(TypeError, match=f"takes no {name}: the model has a loader"):
+            MiniCPMOForConditionalGeneration.from_pretrained(folder, **options)
     write_config(folder, quantization_config={"quant_method": "bitsandbytes"})
     with pytest.raises(CheckpointError, match="quantised"):
         AutoModel.from_pretrained(folder)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import (
@@ -26,7 +26,7 @@ from MiniCPMO45.engine.kv_cache import (
     reserve_all,
 )
 from MiniCPMO45.kernels.products import JoinedWeight, Linear
-from MiniCPMO45.model.transformer import Decoder
+from MiniCPMO45.model.transformer import Decoder, SelfAttention
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
 from training.nano.model import PaddedBatch
@@ -259,7 +259,8 @@ def test_joined_weights_are_the_layers_own() -> None:
     """Nothing is held twice, and what is loaded into a layer reaches the joined matrix."""
     linears = [Linear(6, size) for size in (4, 2, 2)]
     before = [linear.weight.clone() for linear in linears]
-    joined = JoinedWeight(*linears)
+    layers: dict[str, nn.Module] = {str(index): each for index, each in enumerate(linears)}
+    joined = JoinedWeight(layers, *layers)
     joined.fuse()
     with torch.inference_mode():
         [fused] = joined.tensors()
@@ -273,3 +274,17 @@ def test_joined_weights_are_the_layers_own() -> None:
     linears[0].load_state_dict({"weight": torch.full((4, 6), 5.0)}, assign=True)
     with torch.inference_mode():
         assert torch.equal(joined.tensors()[0], torch.cat([each.weight for each in linears]))
+
+
+@pytest.mark.parametrize("name", ["q_proj", "k_proj"])
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_replaced_layer_takes_part_in_the_product(name: str, is_fused: bool) -> None:
+    attention = SelfAttention(8, 2, key_bias=True)
+    if is_fused:
+        attention.qkv.fuse()
+    attention.set_submodule(name, nn.Linear(8, 8))
+    with torch.inference_mode():
+        weight, bias = attention.qkv.tensors()
+    layers = attention.q_proj, attention.k_proj, attention.v_proj
+    assert torch.equal(weight, torch.cat([each.weight for each in layers]))
+    assert torch.equal(bias, torch.cat([each.bias for each in layers]))

@@ -116,6 +116,8 @@ def test_several_texts_are_decoded_together(tiny: MiniCPMOTokenizerFast) -> None
     assert tiny.batch_decode(rows, skip_special_tokens=True) == ["Hello", "one two"]
     padded = tiny(texts, padding=True, return_tensors="pt")["input_ids"]
     assert tiny.batch_decode(padded, skip_special_tokens=True) == ["Hello", "one two"]
+    assert tiny.decode(rows) == texts  # as in version 5 of the library
+    assert tiny.decode(rows[0][0]) + tiny.decode(tuple(rows[0][1:])) == "Hello"
 
 
 def test_an_unknown_token_maps_to_unk(tiny: MiniCPMOTokenizerFast) -> None:

@@ -6,6 +6,7 @@ import { loadInSpareTime, nextTask } from "../shared/async.js";
 import { startPage } from "../shared/page.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { duplexParts, loadCall, loadSoundFiles } from "../duplex/lib/call-parts.js";
+import { followStatus } from "../duplex/lib/call-state.js";
 import { mountCallRecorder } from "../duplex/ui/call-view.js";
 import { followSettings, mountDuplexSetup } from "../duplex/ui/call-setup.js";
 import { DUPLEX_FIELDS, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
@@ -97,6 +98,7 @@ call.on("ended", () => (fileProgress.hidden = true));
 followSettings(call, store, reopenMicrophone);
 
 await nextTask();
+followStatus(call, page.refreshStatus);
 view.update();
 page.ready();
 loadInSpareTime(prompt.ready, view.loadInstruments, loadCall);

@@ -3,6 +3,7 @@
 import { HALF_PARTS, loadHalfCall, mountSuggestions } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
 import { HALF_FIELDS, halfConfigOf } from "../duplex/lib/call-settings.js";
+import { followStatus } from "../duplex/lib/call-state.js";
 import { mountAfterCall, mountCallView } from "../duplex/ui/call-view.js";
 import { halfButtons, mountCallMeters, mountHalfFigures, mountHalfTurns, mountHalfWave } from "../duplex/ui/meters.js";
 import { mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
@@ -109,6 +110,7 @@ await nextTask();
 mountModelNote(byId("model-note"), page, suggestions.say);
 
 mountServiceNote(byId("service-note"), page);
+followStatus(call, page.refreshStatus);
 view.update();
 page.ready();
 loadInSpareTime(presets.ready, loadHalfCall);

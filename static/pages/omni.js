@@ -8,7 +8,7 @@ import { liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-se
 import { startPage } from "../shared/page.js";
 import { iconPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { problemOfDevice } from "../duplex/lib/call-state.js";
+import { followStatus, problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage, mountScreenTools } from "../duplex/ui/camera-stage.js";
@@ -180,6 +180,7 @@ on(store, "change", () => {
 
 showSource().catch(toastProblem);
 await nextTask();
+followStatus(call, page.refreshStatus);
 view.update();
 page.ready();
 loadInSpareTime(prompt.ready, showPicture, view.loadInstruments, loadCall);

@@ -43,7 +43,7 @@ const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}
   list: (token) => {
     const items = token.items.map((/** @type {Generic} */ item) => html`<li>${inside(item)}</li>`);
     return token.ordered
-      ? html`<ol start=${token.start || 1}>
+      ? html`<ol start=${token.start}>
           ${items}
         </ol>`
       : html`<ul>

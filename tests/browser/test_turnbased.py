@@ -26,7 +26,9 @@ from tests.browser.chats import (
 from tests.browser.conftest import SiteMaker
 from tests.browser.looks import Look
 from tests.browser.problems import Problems
+from tests.browser.test_omni import NO_VOICE
 from tests.browser.visits import Visits
+from tests.system.running import RunningSystem
 
 pytestmark = pytest.mark.matrix
 
@@ -202,6 +204,67 @@ def test_two_hundred_messages_stay_quick_to_read(visit: Visits, tmp_path: Path) 
     # Who reads above is not pulled down by a new answer, and can go there.
     page.get_by_role("button", name="To the latest message").click()
     expect(messages(page, "assistant").last).to_be_in_viewport()
+
+
+def test_a_printed_conversation_is_whole(
+    visit: Visits, problems: Problems, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    problems.allow(NO_VOICE)
+    file = tmp_path / "long.json"
+    said = [{"role": "user", "content": f"{n}: " + "many words " * 40} for n in range(30)]
+    said.append({"role": "assistant", "content": "```\n" + "code " * 500 + "\n```"})
+    file.write_text(json.dumps({"messages": said}))
+    page = visit(PATH, at=fake_site, look=Look("en", 1_280, "dark"))
+    open_file(page, file)
+    wide = page.locator(".markdown-wide")
+    expect(wide).to_have_count(1)
+    assert wide.evaluate("(el) => el.scrollWidth > el.clientWidth")  # on the screen it scrolls
+    page.emulate_media(media="print")
+    scroll = page.locator("#scroll")
+    assert scroll.evaluate("(el) => el.scrollHeight - el.clientHeight") == 0  # nothing to scroll to
+    height_px = scroll.evaluate("(el) => el.clientHeight")
+    assert page.evaluate("document.documentElement.scrollHeight") >= height_px > 5_000
+    assert wide.evaluate("(el) => el.scrollWidth <= el.clientWidth")
+    for hidden in ("#nav", "#history", "#composer", ".message-actions"):
+        expect(page.locator(hidden).first).to_be_hidden()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+
+
+def test_on_a_low_screen_everything_can_be_scrolled_to(
+    visit: Visits, problems: Problems, fake_site: RunningSystem
+) -> None:
+    problems.allow(NO_VOICE)
+    page = visit(PATH, at=fake_site)
+    page.set_viewport_size({"width": 740, "height": 150})  # a phone on its side, with a keyboard
+    page.mouse.move(300, 90)
+    page.mouse.wheel(0, 1_000)
+    expect(page.locator("#send")).to_be_in_viewport(ratio=0.95)
+    page.mouse.wheel(0, -1_000)
+    expect(page.locator("#open-settings")).to_be_in_viewport(ratio=0.95)
+
+
+def test_wide_tables_scroll_and_lists_keep_their_numbers(
+    visit: Visits, problems: Problems, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    problems.allow(NO_VOICE)
+    columns = ["Colour", "Temperature", "Description", "Manufacturer"]
+    rows = ["| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * 4, columns)]
+    answer = "\n".join(["0. zero", "1. one", "", *rows])
+    file = tmp_path / "table.json"
+    file.write_text(json.dumps({"messages": [{"role": "assistant", "content": answer}]}))
+    page = visit(PATH, at=fake_site, look=Look("en", 360, "light"))
+    open_file(page, file)
+    expect(page.locator(".message-text table")).to_have_count(1)
+    lines = page.locator("td, th").evaluate_all(
+        """(cells) => cells.map((cell) => {
+            const words = document.createRange();
+            words.selectNodeContents(cell);
+            return words.getClientRects().length;
+        })"""
+    )
+    assert lines == [1] * 8  # one word, one line
+    assert layout_faults(page) == []
+    assert page.locator(".message-text ol").get_attribute("start") == "0"
 
 
 @pytest.mark.parametrize("look", [Look("zh", 360, "dark"), Look("en", 1_280, "light")], ids=str)

@@ -188,3 +188,23 @@ export function pauseHint(state, nowMs) {
   if (state.isAutoPaused) return t("live.hint.paused_auto");
   return t("live.hint.paused", { time: formatClock(Math.ceil((state.pauseEndsAtMs - nowMs) / MS_PER_S)) });
 }
+
+const RELEASE_MS = 1_000; // more than a server needs to free the place of a call that ended
+/** Phases in which the server's free places or queue differ from those of the phase before. @type {ReadonlySet<string>} */
+const NEW_STATUS = new Set(["queued", "preparing", "ended"]);
+
+/**
+ * Has the page ask the server's status when its own call enters or leaves the queue, or ends.
+ * @param {{on: (type: "state", listener: (state: {phase: string}) => void) => unknown}} call
+ * @param {() => unknown} refreshStatus
+ */
+export function followStatus(call, refreshStatus) {
+  let last = "";
+  call.on("state", ({ phase }) => {
+    const isNew = phase !== last && NEW_STATUS.has(phase);
+    last = phase;
+    if (!isNew) return;
+    refreshStatus();
+    if (phase === "ended") setTimeout(refreshStatus, RELEASE_MS);
+  });
+}

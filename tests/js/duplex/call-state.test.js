@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 
 import {
   STATE_LOOKS,
   callStateOf,
   controlsFor,
+  followStatus,
   hintOf,
   pauseHint,
   tabStateOf,
@@ -114,4 +115,24 @@ test("a call without a microphone says so whenever it could hear, however slow t
   }
   assert.notEqual(hintOf("thinking", { ...without, isHalf: true }), hintOf("listening", { ...without, isHalf: true }));
   assert.notEqual(hintOf("paused", without), listening);
+});
+
+test("the page asks for the status when its call queues, leaves the queue and ends", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  /** @type {(state: {phase: string}) => void} */ let tell = () => {};
+  let asked = 0;
+  followStatus({ on: (_, listener) => (tell = listener) }, () => (asked += 1));
+  const askedAfter = (/** @type {string[]} */ ...phases) => {
+    const before = asked;
+    for (const phase of phases) tell({ phase });
+    return asked - before;
+  };
+  assert.equal(askedAfter("connecting"), 0);
+  assert.equal(askedAfter("queued", "queued"), 1, "each place in the queue is a change of state");
+  assert.equal(askedAfter("preparing"), 1);
+  assert.equal(askedAfter("running", "pausing", "paused", "running", "stopping"), 0);
+  assert.equal(askedAfter("ended", "ended"), 1);
+  mock.timers.tick(1_000); // the server may free the place only after its last message
+  assert.equal(asked, 4);
+  mock.timers.reset();
 });

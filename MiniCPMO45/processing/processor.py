@@ -261,7 +261,7 @@ def _as_text(message: Any) -> Any:
     content = message.get("content")
     if content is None or isinstance(content, str):
         return message
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in content]
     for part, text in zip(content, texts, strict=True):
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__

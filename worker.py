@@ -266,8 +266,7 @@ def main(
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
         check_port(address, bound, f"--port or {Kind.WORKER.port_setting}")  # before any work
-        gpu = worker_index if gpu_id is None else gpu_id
-        is_fake = backend is BackendName.FAKE
+        gpu, is_fake = worker_index if gpu_id is None else gpu_id, backend is BackendName.FAKE
         settings = settings if is_fake else with_slots(settings, gpu)
         app = create_app(
             settings,

@@ -157,7 +157,8 @@ def load_settings(
     Args:
         path: The file; None is `config.json` in `HOME`, which need not exist.
         overrides: Values from the command line by "section.key"; None is "not given".
-        only: The keys that are read; all others, valid or not, keep their defaults.
+        only: The keys that are read; all others, valid or not, keep their defaults. A file that
+            is no valid configuration is logged and ignored.
 
     Raises:
         SettingsError: The file cannot be read, or values are invalid; it names all of them.
@@ -167,8 +168,17 @@ def load_settings(
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     if not keys.keys() >= given.keys():
         raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
+    file = path or HOME / CONFIG_FILE
+    try:
+        from_file = read_file(file, is_required=path is not None)
+    except SettingsError as error:
+        if only is None or not file.exists():
+            raise
+        names = ", ".join(only)
+        log.warning("%s\nIt is ignored; not taken from it: %s", error, names)
+        from_file = Source(f"in {file.name}", {})
     sources = [
-        read_file(path or HOME / CONFIG_FILE, is_required=path is not None),
+        from_file,
         read_environment(Settings),
         Source(COMMAND_LINE, given),
     ]

@@ -40,6 +40,8 @@ from gateway_modules.service import Gateway, Role, Timing, build_gateway
 from gateway_modules.web import responses
 from gateway_modules.web.certificates import certificate_names, gateway_tls, tls_context
 from gateway_modules.web.server import GatewayConfig, GatewayServer
+from launcher.machine import PortError, check_port
+from launcher.plan import Kind
 from recording.bucket import BucketError
 
 DESCRIPTION: Final = (
@@ -208,15 +210,18 @@ def main(
 
 
 def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
+    service = settings.service
     try:
+        # First, as a second gateway would write to the files of the one that has the port.
+        check_port(service.gateway_host, service.gateway_port, Kind.GATEWAY.port_setting)
         tls, names = None, [socket.gethostname()]
         if role is Role.DESK:
             tls = server_context(settings)
-        elif found := gateway_tls(settings.service):
+        elif found := gateway_tls(service):
             tls = tls_context(found.certfile, found.keyfile)
             names = certificate_names(found.certfile)
         app = create_app(settings, addresses, host_names=names, role=role)
-    except (SettingsError, ValueError, OSError) as error:
+    except (SettingsError, PortError, ValueError, OSError) as error:
         _refuse(error)
     run(app, settings, tls)
 

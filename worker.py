@@ -37,8 +37,8 @@ from core.serving.transcribers import transcriber_beside
 from core.sums import KnownSums
 from core.telemetry import open_tracing
 from core.transcription import Transcriber
-from launcher.machine import ORDER, find_gpus
-from launcher.plan import slots_of
+from launcher.machine import ORDER, PortError, check_port, find_gpus
+from launcher.plan import Kind, slots_of
 from recording.bucket import Bucket, Uploader, open_store
 from recording.recorder import RecorderThreads, ReplayProcess
 from settings.embedded import (
@@ -265,15 +265,15 @@ def main(
         make_uploader(settings, "")  # reports an unusable store before the model is loaded
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
-        gpu = worker_index if gpu_id is None else gpu_id
-        is_fake = backend is BackendName.FAKE
+        check_port(address, bound, f"--port or {Kind.WORKER.port_setting}")  # before any work
+        gpu, is_fake = worker_index if gpu_id is None else gpu_id, backend is BackendName.FAKE
         settings = settings if is_fake else with_slots(settings, gpu)
         app = create_app(
             settings,
             lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
             Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ),
         )
-    except (SettingsError, ValueError) as error:
+    except (SettingsError, PortError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNUSABLE) from None
     setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=called)

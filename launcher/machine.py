@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from launcher.processes import bound_command
 
@@ -18,6 +21,8 @@ QUERY_FIELDS = 4
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"  # by default CUDA numbers the fastest GPU 0
 MIB_PER_GIB = 1024
+LISTENING = "0A"  # source: Linux, include/net/tcp_states.h
+SHOWN_COMMAND_CHARS = 80
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,8 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise a PortError if no server can listen on the address."""
+def check_port(host: str, port: int, setting: str = "") -> None:
+    """Raise a PortError if no server can listen on the address, whose port `setting` chooses."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -95,8 +100,27 @@ def check_port(host: str, port: int) -> None:
             probe.listen(1)
         except OSError as error:
             reasons = {
-                errno.EADDRINUSE: "is already in use",
+                errno.EADDRINUSE: f"is already in use{_listener(port)}",
                 errno.EACCES: "requires root; choose a port above 1023",
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
-            raise PortError(f"port {port} of {host} {reason}") from error
+            chosen_by = f"; it is set by {setting}" if setting else ""
+            raise PortError(f"port {port} of {host} {reason}{chosen_by}") from error
+
+
+def _listener(port: int) -> str:
+    """Name the process that listens on a port, if it is one whose sockets this user may see."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+            listening = [row for row in rows if row[3] == LISTENING]
+            sockets |= {f"socket:[{row[9]}]" for row in listening if row[1][-4:] == f"{port:04X}"}
+    for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):  # the process has ended, or is another user's
+            if os.readlink(descriptor) in sockets:
+                process = Path(descriptor).parents[1]
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                command = " ".join(words).strip()[:SHOWN_COMMAND_CHARS]
+                return f" by process {process.name} ({command})"
+    return ""

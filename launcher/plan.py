@@ -49,6 +49,15 @@ class Kind(StrEnum):
     WEBRTC = "webrtc"
 
     @property
+    def port_setting(self) -> str:
+        return {
+            Kind.WORKER: "service.worker_base_port",
+            Kind.DESK: "service.desk",
+            Kind.GATEWAY: "--port or service.gateway_port",
+            Kind.WEBRTC: "webrtc.port",
+        }[self]
+
+    @property
     def has_internal_tls(self) -> bool:
         """Whether it serves TLS if `security.worker_tls` is set."""
         return self in (Kind.WORKER, Kind.DESK)

@@ -69,7 +69,7 @@ class System:
             self._display.say(f"Generated a self-signed certificate in {place}")
         workers, *others = self._planner.groups(gpus, tls)
         for plan in chain(*reversed(others), workers):  # the gateway's is named first
-            check_port(plan.host, plan.port)
+            check_port(plan.host, plan.port, plan.kind.port_setting)
         await self._prepare_default()
         for plan in workers:
             self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")

@@ -86,7 +86,7 @@ class ReturnTickets:
         return order in self._spent
 
     def spend(self, order: int) -> None:
-        """Revoke the tickets of a position: a worker was assigned."""
+        """Revoke the tickets of a position: a worker was assigned, or its wait was cancelled."""
         now_s = self.clock().timestamp()
         self._spent[order] = now_s
         while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:
@@ -277,7 +277,7 @@ class WorkerPool(TicketSource):
         """With `is_lost` the process that held the ticket died; the session may still run."""
         worker = ticket.assigned
         if worker is None:
-            self.cancel(ticket.ticket_id)
+            self._withdraw(ticket.ticket_id)
             return
         if ticket not in worker.tasks:
             return
@@ -292,13 +292,17 @@ class WorkerPool(TicketSource):
         self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:
-        ticket = self._queue.pop(ticket_id, None)
-        if ticket is None:
-            return False
-        ticket.end_wait(errors.QueueCancelledError())
-        self._renumber()
-        self._dispatch_next()
-        return True
+        """End a wait for good: its return tickets are revoked."""
+        if (ticket := self._queue.get(ticket_id)) is not None:
+            self.tickets.spend(ticket.order)
+            self._withdraw(ticket_id)
+        return ticket is not None
+
+    def _withdraw(self, ticket_id: str) -> None:
+        if (ticket := self._queue.pop(ticket_id, None)) is not None:
+            ticket.end_wait(errors.QueueCancelledError())
+            self._renumber()
+            self._dispatch_next()
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:

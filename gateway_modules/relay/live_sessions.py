@@ -27,6 +27,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.relay import Relay
 from gateway_modules.web.limits import first_of, happens
 from gateway_modules.web.security import hash_of
+from settings.workers import worker_place
 
 # A page may open a new socket right after closing the old one under the same id.
 TAKEOVER_GRACE_S: Final = 1.0
@@ -142,8 +143,9 @@ class Door:
                 self._enter(message)
             case wire.Enter(place=place, ticket_id=ticket_id):
                 worker = self.pool.directory.at(place)
-                # An unknown worker reports the session itself once it is known.
-                if worker is not None and ticket_id not in self.held:
+                if worker is None:  # not found yet: it reports that its slot is occupied once it is
+                    worker = WorkerConnection(place, worker_place(place))
+                if ticket_id not in self.held:
                     self.held[ticket_id] = self.pool.adopt(message.ticket(), worker)
             case wire.Leave(ticket_id=ticket_id):
                 if (left := self.held.pop(ticket_id, None)) is not None:

@@ -66,6 +66,29 @@ async def test_requests_over_http_are_no_sessions_of_a_desk(deployment: Deployme
 
 
 @with_deployment(doors=1)
+async def test_a_session_on_a_worker_that_a_new_desk_has_not_found_is_listed_and_ended(
+    deployment: Deployment,
+) -> None:
+    session = await deployment.open_session(0, "adx_runs")
+    await deployment.kill_desk()
+    addresses = deployment.addresses
+    deployment.addresses = ["dns:worker.invalid:1"]  # a name that has no addresses yet
+    await deployment.restart_desk()
+    desk, http = deployment.desk.gateway, deployment.desk.http
+    await until(lambda: len(desk.sessions.all()) == 1)
+    http.headers.update(deployment.desk.admin_headers)
+    [listed] = (await http.get("/sessions")).json()["sessions"]
+    assert (listed["session_id"], listed["worker_id"]) == ("adx_runs", addresses[0])
+    await desk.pool.directory.replace(addresses)
+    await until(lambda: desk.pool.ready_count == 1)
+    [worker] = desk.pool.workers.values()
+    assert worker.available_slots == 0, "its slot is occupied"
+    assert (await http.post("/api/admin/sessions/adx_runs/stop")).status_code == 200
+    await session.hear("error")
+    await until(lambda: not desk.sessions.all() and worker.available_slots == 1)
+
+
+@with_deployment(doors=1)
 async def test_administrators_are_shown_a_desks_log_first(deployment: Deployment) -> None:
     folder = deployment.settings.service.data_dir / LOGS_FOLDER
     folder.mkdir()

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import gateway
 from core.serving.fake_backend import FakeBackend
+from gateway_modules.queue.worker_pool import TICKET_FILE
 from gateway_modules.web.certificates import ensure_certificate
 from tests.service.workers import SILENCE, Client, running_worker, settings_for
 from tests.source_tree import ROOT
@@ -41,7 +42,8 @@ def free_port() -> int:
 def command(folder: Path, *flags: str) -> list[str]:
     """How the program is started; what it keeps goes to a folder."""
     config = folder / "config.json"
-    config.write_text(json.dumps({"service": {"data_dir": str(folder), "drain_timeout_s": 5}}))
+    service = {"data_dir": str(folder), "drain_timeout_s": 5, "gateway_port": free_port()}
+    config.write_text(json.dumps({"service": service}))
     return [sys.executable, "gateway.py", "--config", str(config), *flags]
 
 
@@ -162,6 +164,26 @@ def test_invalid_settings_are_named(
     done = CliRunner().invoke(program, command(tmp_path, *flags)[2:])
     assert done.exit_code == BAD_START, done.stderr
     assert reason in done.stderr.replace("\n", " ")
+
+
+def test_a_port_in_use_is_named_before_any_file_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
+    program, outstanding = typer.Typer(), tmp_path / TICKET_FILE
+    program.command()(gateway.main)
+    outstanding.write_text("of the gateway that has the port")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        flags = ("--https", "--host", "127.0.0.1", "--port", str(port))
+        given = command(tmp_path, *flags)[2:]
+        before = sorted(tmp_path.iterdir())
+        done = CliRunner().invoke(program, given)
+    assert done.exit_code == BAD_START, done.output
+    told = done.stderr.replace("\n", " ")
+    assert f"port {port} of 127.0.0.1 is already in use by process {os.getpid()} (" in told
+    assert "--port or service.gateway_port" in told
+    assert sorted(tmp_path.iterdir()) == before and outstanding.exists()
 
 
 def test_a_key_of_another_certificate_is_named(

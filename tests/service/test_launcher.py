@@ -351,18 +351,17 @@ def test_the_second_ctrl_c_does_not_wait_for_sessions(launched: Launched) -> Non
     launched.assert_nothing_left()
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [{}, {"OMNI_WEBRTC_ENABLED": "1", "OMNI_SERVICE_WORKER_BASE_PORT": "19999"}],
-    ids=["of a worker", "of the WebRTC process"],
-)
+@pytest.mark.parametrize("setting", ["service.worker_base_port", "webrtc.port"])
 def test_a_foreign_server_on_a_port_is_named_before_anything_starts(
-    launched: Launched, variables: dict[str, str]
+    launched: Launched, setting: str
 ) -> None:
-    launched.variables = {"OMNI_WEBRTC_PORT": str(launched.port + 1), **variables}
+    if setting == "webrtc.port":
+        variables = {"OMNI_WEBRTC_ENABLED": "1", "OMNI_SERVICE_WORKER_BASE_PORT": "19999"}
+        launched.variables = {"OMNI_WEBRTC_PORT": str(launched.port + 1), **variables}
     with socket.create_server(("127.0.0.1", launched.port + 1)):
         assert launched.finish() == 1
     assert f"port {launched.port + 1} of 127.0.0.1 is already in use" in launched.output
+    assert setting in " ".join(launched.output.split())
     assert launched.trace == []
     launched.assert_nothing_left()
 

@@ -39,13 +39,17 @@ START_LIMIT_S = 600.0  # ends a test that hangs: a program that has ended is see
 UNUSABLE = 2
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Program:
     """One process."""
 
     def __init__(self, folder: Path, flags: Sequence[str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.printed = folder / "printed"
         environment = {
             **os.environ,
@@ -183,6 +187,20 @@ def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
         assert "worker_slots" in running.output
 
 
+def test_a_port_in_use_is_named_before_the_worker_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
+    monkeypatch.setenv("OMNI_SERVICE_DATA_DIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = CliRunner().invoke(cli, ["--backend", "fake", "--port", str(port)])
+    assert done.exit_code == UNUSABLE, done.output
+    assert f"port {port} of 127.0.0.1 is already in use" in done.stderr
+    assert "--port or service.worker_base_port" in done.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -237,7 +255,8 @@ def test_without_a_launcher_a_worker_counts_what_fits_its_gpu(
     monkeypatch.setattr(worker, "DrainingServer", serve)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    assert CliRunner().invoke(cli, flags).exit_code == UNUSABLE
+    port = ("--port", str(free_port()))
+    assert CliRunner().invoke(cli, (*flags, *port)).exit_code == UNUSABLE
     assert [settings.service.worker_slots for settings in served] == [slots]
 
 

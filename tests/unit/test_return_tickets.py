@@ -111,6 +111,18 @@ def test_an_invalid_return_ticket_is_ignored(shown: str) -> None:
 
 
 @in_virtual_time
+async def test_a_cancelled_position_cannot_be_regained_and_one_that_was_left_can() -> None:
+    pool = gateway(FakeClock(), awaits_returns=False)
+    cancelled, left = enter(pool, "mine"), enter(pool, "other")
+    of_cancelled = pool.tickets.issue(cancelled.order, "mine", KIND)
+    of_left = pool.tickets.issue(left.order, "other", KIND)
+    assert pool.cancel(cancelled.ticket_id)
+    pool.leave(left)
+    assert pool.tickets.read(of_cancelled, "mine", KIND) is None
+    assert pool.tickets.read(of_left, "other", KIND) == left.order
+
+
+@in_virtual_time
 async def test_a_ticket_is_spent_once_a_worker_is_assigned() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)

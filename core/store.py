@@ -36,6 +36,8 @@ CREATE TABLE accesses (recording_id TEXT PRIMARY KEY, at_s REAL NOT NULL) STRICT
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
+# Added to files of the version, which earlier servers read as well.
+ADDED: Final = "CREATE TABLE IF NOT EXISTS switches (name TEXT PRIMARY KEY) STRICT;"
 
 
 class Store:
@@ -114,6 +116,7 @@ class Store:
                 connection.executescript(SCHEMA)
             elif version > SCHEMA_VERSION:
                 raise OSError(errno.EINVAL, f"{self._path} is of a newer version of this server")
+            connection.execute(ADDED)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

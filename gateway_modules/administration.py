@@ -98,6 +98,27 @@ class AppRegistry:
         return [AppState(**dict(app), enabled=self.is_enabled(name)) for name, app in APPS.items()]
 
 
+INTAKE_PAUSED: Final = "intake paused"
+DRAINED: Final = "drained "  # before a worker's name
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What administrators have switched on, by name; it outlives the gateway."""
+
+    store: Store
+
+    def names(self) -> set[str]:
+        return {name for (name,) in self.store.rows("SELECT name FROM switches")}
+
+    def set(self, name: str, is_on: bool) -> None:
+        change = (
+            "REPLACE INTO switches VALUES (?)" if is_on else "DELETE FROM switches WHERE name = ?"
+        )
+        with self.store.transaction() as state:
+            state.execute(change, (name,))
+
+
 def load_eta(store: Store, settings: ServiceSettings) -> EtaConfig:
     """Return the configured durations with those that administrators have set since."""
     given = settings.model_dump(include=set(EtaConfig.model_fields))

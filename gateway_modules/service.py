@@ -26,7 +26,13 @@ from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import AppRegistry, load_eta
+from gateway_modules.administration import (
+    DRAINED,
+    INTAKE_PAUSED,
+    AppRegistry,
+    Switches,
+    load_eta,
+)
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.pages import Languages, Pages, PresetLibrary, find_pages
 from gateway_modules.queue.desk_client import DeskClient, Pool
@@ -342,7 +348,7 @@ def _pool(
         tls=client_context(settings),
     )
     if role is not Role.DOOR:
-        return WorkerPool(
+        pool = WorkerPool(
             worker_addresses,
             max_queue_size=service.max_queue_size,
             tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
@@ -350,6 +356,11 @@ def _pool(
             eta_tracker=EtaTracker(load_eta(store, service), service.eta_ema_min_samples),
             client=client,
         )
+        switches = Switches(store).names()
+        pool.is_intake_paused = INTAKE_PAUSED in switches
+        drained = (name for name in switches if name.startswith(DRAINED))
+        pool.directory.drained.update(name.removeprefix(DRAINED) for name in drained)
+        return pool
 
     def obey(message: SessionCommand) -> None:
         if (relay := live.get(message.session_id)) is not None:

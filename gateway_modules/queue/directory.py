@@ -112,6 +112,7 @@ class Directory(WorkerSet):
     _after_poll: Callable[[], None]
     _clock: Callable[[], datetime]
     is_running: bool = False
+    drained: set[str] = field(default_factory=set)  # names, of workers not yet found too
     _answers: dict[WorkerPlace, Sequence[str]] = field(default_factory=dict)
     _problems: dict[WorkerPlace, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -207,6 +208,7 @@ class Directory(WorkerSet):
         is_current = epoch == worker.service.epoch
         if self._knows(worker):  # else it left during the poll
             self._take_name(worker)
+        worker.is_draining |= worker.worker_id in self.drained
         self._after_poll()
         return is_current
 

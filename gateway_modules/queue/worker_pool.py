@@ -429,6 +429,8 @@ class WorkerPool(TicketSource):
 
     def drain_worker(self, worker: WorkerConnection, *, is_draining: bool = True) -> None:
         worker.is_draining = is_draining
+        drained = self.directory.drained
+        drained.add(worker.worker_id) if is_draining else drained.discard(worker.worker_id)
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)
 

@@ -14,6 +14,7 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
 from gateway_modules import administration
+from gateway_modules.administration import DRAINED, INTAKE_PAUSED, Switches
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.telemetry import History
 from gateway_modules.routes.queue import WorkerInfo, worker_info
@@ -185,9 +186,10 @@ async def intake(gateway: GatewayHere) -> Intake:
     return Intake(paused=gateway.pool.is_intake_paused)
 
 
-@admin_router.put("/intake")
+@admin_router.put("/intake", responses=problems(507))
 async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
     """Refuse new requests, or accept them again."""
+    await asyncio.to_thread(Switches(gateway.store).set, INTAKE_PAUSED, body.paused)
     gateway.pool.is_intake_paused = body.paused
     return body
 
@@ -211,10 +213,12 @@ async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersList
     return WorkersListed(workers=gateway.pool.directory.listed)
 
 
-@admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
+@admin_router.put("/workers/{worker_id}", responses=problems(404, 422, 507))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
     """Drain a worker, or stop draining it."""
     worker = _worker(gateway, worker_id)
+    name = DRAINED + worker.worker_id
+    await asyncio.to_thread(Switches(gateway.store).set, name, body.draining)
     gateway.pool.drain_worker(worker, is_draining=body.draining)
     return worker_info(worker, datetime.now(UTC))
 

@@ -252,3 +252,25 @@ def test_responses_of_administration_are_not_cached(tmp_path: Path, path: str) -
         assert answer.is_success and answer.headers["cache-control"] == "no-store"
 
     ask(tmp_path)
+
+
+@on_stage(workers=2)
+async def test_the_next_gateway_keeps_a_worker_drained_and_the_intake_paused(stage: Stage) -> None:
+    places = [worker.place.netloc for worker in stage.gateway.pool.workers.values()]
+
+    async def restarted() -> tuple[list[bool], bool]:
+        after = Stage(stage.settings, 0, stage.timing, places)
+        await after.start()
+        workers = (await after.http.get("/workers")).json()["workers"]
+        paused = (await after.http.get("/api/admin/intake")).json()["paused"]
+        await after.stop()
+        return [worker["is_draining"] for worker in workers], paused
+
+    path = "/api/admin/workers/worker_0"
+    assert await restarted() == ([False, False], False)
+    await stage.http.put(path, json={"draining": True})
+    await stage.http.put("/api/admin/intake", json={"paused": True})
+    assert await restarted() == ([True, False], True)
+    await stage.http.put(path, json={"draining": False})
+    await stage.http.put("/api/admin/intake", json={"paused": False})
+    assert await restarted() == ([False, False], False)

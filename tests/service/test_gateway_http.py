@@ -222,28 +222,6 @@ async def test_a_drained_worker_gets_no_new_sessions(stage: Stage) -> None:
     assert answer.status_code == 404
 
 
-@on_stage(workers=2)
-async def test_the_next_gateway_keeps_a_worker_drained_and_the_intake_paused(stage: Stage) -> None:
-    places = [worker.place.netloc for worker in stage.gateway.pool.workers.values()]
-
-    async def restarted() -> tuple[list[bool], bool]:
-        after = Stage(stage.settings, 0, stage.timing, places)
-        await after.start()
-        workers = (await after.http.get("/workers")).json()["workers"]
-        paused = (await after.http.get("/api/admin/intake")).json()["paused"]
-        await after.stop()
-        return [worker["is_draining"] for worker in workers], paused
-
-    path = "/api/admin/workers/worker_0"
-    assert await restarted() == ([False, False], False)
-    await stage.http.put(path, json={"draining": True})
-    await stage.http.put("/api/admin/intake", json={"paused": True})
-    assert await restarted() == ([True, False], True)
-    await stage.http.put(path, json={"draining": False})
-    await stage.http.put("/api/admin/intake", json={"paused": False})
-    assert await restarted() == ([False, False], False)
-
-
 @on_stage()
 async def test_recordings_are_cleaned_up_on_demand(stage: Stage) -> None:
     wish = {"dry_run": True, "retention_days": -1, "max_storage_gb": -1}

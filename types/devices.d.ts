@@ -21,7 +21,6 @@ export type MicrophoneOptions = {
   noiseSuppression?: boolean; // on by default
   autoGainControl?: boolean; // on by default
   chunkSamples?: number; // samples of a chunk at 16 kHz; one second by default
-  context?: AudioContext; // used and not closed by the microphone; its own when left out
 };
 
 export type PlayerGap = {

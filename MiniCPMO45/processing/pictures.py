@@ -152,6 +152,14 @@ def _to_multiple(length: float, step: int) -> int:
     return max(round(length / step) * step, step)
 
 
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Return a picture as viewers show it, on white; `convert` alone shows hidden colours."""
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
 def require_rgb(image: Image.Image) -> None:
     if image.mode != "RGB":
         raise ValueError(f"an RGB picture is needed, got mode {image.mode!r}")
@@ -301,7 +309,7 @@ def video_parts(
         parts += [frames[start], *([sound] if len(sound) else [])]
         between = frames[start + 1 : start + frames_per_piece]
         if between:
-            parts.append(stack_frames([frame.convert("RGB") for frame in between]))
+            parts.append(stack_frames([to_rgb(frame) for frame in between]))
     return parts
 
 

@@ -23,7 +23,12 @@ from MiniCPMO45.processing.mel import (
     checked_sound,
     embedding_count,
 )
-from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, slice_image
+from MiniCPMO45.processing.pictures import (
+    MiniCPMOImageProcessor,
+    SlicedImage,
+    slice_image,
+    to_rgb,
+)
 from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER, audio_placeholder
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
@@ -294,7 +299,7 @@ def _checked_part(part: object) -> Part:
     if isinstance(part, str):
         return part.translate(_NO_CODES)
     if isinstance(part, Image.Image):
-        return part.convert("RGB")
+        return to_rgb(part)
     if not isinstance(part, np.ndarray):
         raise ProcessingError(
             f"a message part must be text, a picture or a sound, not {type(part).__name__}"

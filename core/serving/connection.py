@@ -113,7 +113,7 @@ class Connection:
     async def _read(self) -> None:
         """Read the client's messages until the socket closes; the last event is `Disconnected`."""
         try:
-            await self._inbox.read(self.wire.socket, self.wire.endpoint)
+            await self._inbox.read(self.wire.socket, self.wire.endpoint, self.handler.check)
         except ClientGoneError as error:
             reason = str(error)
             self.wire.lose(is_closed=True)

@@ -11,17 +11,18 @@ import secrets
 import string
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
-from core.errors import OmniError
+from core.errors import OmniError, PictureError
 from core.modes import SESSION, Mode, StreamingMode
 from core.protocols import effects, events
 from core.protocols.realtime_items import AudioClip, Content
 from core.protocols.realtime_session import Key, RealtimeStart, Turn, TurnRequest
-from core.schemas import half_duplex
+from core.schemas import half_duplex, realtime
 from core.schemas.common import (
     AudioContent,
     ContentItem,
@@ -32,11 +33,13 @@ from core.schemas.common import (
     TextContent,
     TokenStats,
 )
+from core.schemas.openai_errors import FieldError
+from core.schemas.realtime_session import MessageItem, PicturePart
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.openai_clients import ReplyWriter, model_samples
-from core.serving.session_handler import Emit, turn_done
+from core.serving.session_handler import Emit, SessionThreads, turn_done
 from core.serving.transcribers import transcribe_or_error
 from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions
@@ -55,6 +58,39 @@ class RealtimeHandler(DuplexHandler):
     _windows: WindowDetector | None = None
     _fed: tuple[Key, ...] = ()  # keys of the turns in the cache
     _marked = 0  # number of those before the rollback point
+    # Of the pictures being checked; an interruption of the work does not cancel them.
+    _checks: SessionThreads | None = None
+
+    async def check(self, message: events.ClientMessage) -> None:
+        """Raise `FieldError` for an item's picture that cannot be decoded.
+
+        Once stored it would fail every response.
+        """
+        if not isinstance(message, realtime.ItemCreate):
+            return
+        if not isinstance(message.item, MessageItem):
+            return
+        for index, part in enumerate(message.item.content):
+            if isinstance(part, PicturePart):
+                try:
+                    await self._check_picture(ImageContent(data=part.base64))
+                except PictureError as error:
+                    param = f"item.content[{index}].image_url"
+                    raise FieldError(
+                        "invalid_value", error.message, param, message.event_id
+                    ) from error
+
+    async def _check_picture(self, picture: ImageContent) -> None:
+        if self._checks is None:
+            self._checks = SessionThreads(self._runtime.threads, self._runtime.backend.media)
+        threads = self._checks
+        with suppress(WorkCancelledError):  # the session ends
+            await threads.run(lambda: threads.read_media([picture]))
+
+    async def release(self) -> None:
+        if self._checks is not None:
+            self._checks.cancelled.set()
+        await super().release()
 
     def transcribe(self, effect: effects.Transcribe, emit: Emit) -> None:
         self._in_background(self._transcribe_item(effect, emit))

@@ -161,6 +161,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     # --- what the serve loop calls ---
 
+    async def check(self, message: events.ClientMessage) -> None:
+        """Raise an `OmniError` if a message's media cannot be used, so that it is rejected."""
+
     def expect(self) -> None:
         """Count an effect that `perform` is given later."""
         self._work.requested += 1

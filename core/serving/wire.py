@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
@@ -174,15 +174,29 @@ class Inbox:
     def __len__(self) -> int:
         return self._entries.qsize()
 
-    async def read(self, socket: Socket, endpoint: Endpoint) -> None:
-        """Add the client's messages until its socket raises `ClientGoneError`."""
+    async def read(
+        self,
+        socket: Socket,
+        endpoint: Endpoint,
+        check: Callable[[ClientMessage], Awaitable[None]],
+    ) -> None:
+        """Add the client's messages until its socket raises `ClientGoneError`.
+
+        A message for which `check` raises an `OmniError` is rejected; later ones wait for it.
+        """
         while True:
             raw = await socket.receive()
             if isinstance(raw, bytes) or raw.isascii():  # encoding a long text is slow
                 size_bytes = len(raw)
             else:
                 size_bytes = len(raw.encode())
-            await self.put(endpoint.event_of(raw, size_bytes), size_bytes)
+            event = endpoint.event_of(raw, size_bytes)
+            if isinstance(event, Received):
+                try:
+                    await check(event.message)
+                except OmniError as error:
+                    event = Rejected(error, at_s=event.at_s)
+            await self.put(event, size_bytes)
 
     async def put(self, event: Event, size_bytes: int = 0) -> None:
         """Add an event, waiting while the inbox is full; once closed, drop it."""

@@ -134,22 +134,40 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
   return dropped;
 }
 
-// Drafts, which survive a reload: text in local storage, attachments in the database.
+// Drafts, which survive a reload: text in the tab's storage, and for new tabs in local storage; attachments in the database.
 
 const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
 
-/** @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store @param {SmallStorage} [storage] the browser's own if left out */
-export function openDraft(store, storage) {
+/** @returns {SmallStorage | null} null if it is blocked */
+function tabStorage() {
+  try {
+    return globalThis.sessionStorage;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store
+ * @param {SmallStorage} [storage] of all tabs; the browser's own if left out
+ * @param {SmallStorage | null} [own] of this tab; the browser's own if left out
+ */
+export function openDraft(store, storage, own = tabStorage()) {
+  let keptText = "";
   /** @type {readonly MediaPart[]} */ let keptMedia = [];
   return {
     async read() {
       const media = /** @type {MediaPart[] | null} */ (await store.readDraft(MEDIA_KEY).catch(() => null)) ?? [];
       keptMedia = media;
-      return { text: remembered(TEXT_KEY, storage) ?? "", media };
+      keptText = remembered(TEXT_KEY, own) ?? remembered(TEXT_KEY, storage) ?? "";
+      return { text: keptText, media };
     },
     keep(/** @type {string} */ text, /** @type {readonly MediaPart[]} */ media) {
-      remember(TEXT_KEY, text || null, storage);
+      remember(TEXT_KEY, text, own); // an empty one as well, so that a reload does not bring another tab's
+      // Emptied here, another tab's text stays for new tabs.
+      if (text || remembered(TEXT_KEY, storage) === keptText) remember(TEXT_KEY, text || null, storage);
+      keptText = text;
       if (media === keptMedia || (media.length === 0 && keptMedia.length === 0)) return;
       keptMedia = media;
       // Storage may be full; the draft stays on the page.

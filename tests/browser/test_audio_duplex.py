@@ -123,6 +123,37 @@ def test_a_file_and_the_microphone_speak_together(visit: Visits, fake_site: Runn
     assert held_tracks(page, "microphone") == 0
 
 
+WATCHED_SUSPENSION = """() => {
+  const { suspend, resume } = AudioContext.prototype;
+  const resumed = new Set();
+  AudioContext.prototype.resume = function () {
+    resumed.add(this);
+    return resume.call(this);
+  };
+  AudioContext.prototype.suspend = function () {
+    // Called after the page's own listeners, which were there before.
+    const note = () => (document.body.dataset.pause ??= resumed.has(this) ? "undone" : "held");
+    this.addEventListener("statechange", note);
+    return suspend.call(this);
+  };
+}"""
+
+
+def test_a_pause_holds_a_file_and_the_microphone_beside_it(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = open_call(visit, fake_site, source="mix", pad_after_s=30)
+    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
+    expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
+    calls.start(page)
+    calls.wait_for_units(page, 1)
+    page.evaluate(WATCHED_SUSPENSION)
+    calls.press(page, "pause")
+    calls.wait_for_phase(page, "paused")
+    expect(page.locator("body")).to_have_attribute("data-pause", "held")
+    calls.stop(page)
+
+
 def test_a_file_goes_on_when_the_microphone_beside_it_comes_back(
     visit: Visits, fake_site: RunningSystem
 ) -> None:

@@ -23,6 +23,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     ChunkReady,
+    ClientMessage,
     Detected,
     Event,
     FinalizeDone,
@@ -152,6 +153,9 @@ class FakeHandler:
 
     def go_on(self) -> None:
         self._go.set()
+
+    async def check(self, message: ClientMessage) -> None:
+        pass
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
         assert "work" not in self._running, "two effects at once"

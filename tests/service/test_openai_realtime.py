@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from PIL import Image
 from websockets.asyncio.client import connect
 
 from core.schemas import gpt_live as gpt_live_events
@@ -234,6 +236,34 @@ def test_a_function_is_called_and_its_output_spoken(served: Served) -> None:
         output: Any = {"type": "function_call_output", "call_id": "c1", "output": "an owl"}
         for item in (call, output):
             await realtime.conversation.item.create(item=item)
+        await realtime.response.create()
+        assert (await until(realtime, "response.done"))[-1].response.status == "completed"
+
+    served.run(scenario)
+
+
+def test_an_item_with_a_damaged_picture_is_refused_and_not_kept(served: Served) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(file, "PNG")
+    whole = file.getvalue()
+
+    def item(name: str, *contents: bytes) -> Any:
+        urls = [f"data:image/png;base64,{base64.b64encode(each).decode()}" for each in contents]
+        parts = [{"type": "input_image", "image_url": url} for url in urls]
+        text = {"type": "input_text", "text": "What is this?"}
+        return {"type": "message", "id": name, "role": "user", "content": [text, *parts]}
+
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        for damaged in (b"no picture", whole[: len(whole) // 2]):
+            await realtime.conversation.item.create(
+                item=item("one", whole, damaged), event_id="mine"
+            )
+            refused: Any = await realtime.recv()
+            assert refused.type == "error", refused
+            problem = refused.error
+            assert (problem.code, problem.event_id) == ("invalid_value", "mine")
+            assert problem.param == "item.content[2].image_url"
+        await realtime.conversation.item.create(item=item("one", whole))
         await realtime.response.create()
         assert (await until(realtime, "response.done"))[-1].response.status == "completed"
 

@@ -199,6 +199,15 @@ def test_any_picture_mode_becomes_rgb(processor: MiniCPMOProcessor) -> None:
         assert prompt.pictures[0].slices[0].pixels.shape == (64, 64, 3)
 
 
+def test_a_transparent_picture_is_shown_on_white(processor: MiniCPMOProcessor) -> None:
+    palette = Image.new("P", (64, 64))
+    palette.putpalette([0, 0, 0])
+    palette.info["transparency"] = 0
+    for picture in (Image.new("RGBA", (64, 64)), Image.new("LA", (64, 64)), palette):
+        prompt = piece(processor, [picture])
+        assert (prompt.pictures[0].slices[0].pixels == 255).all(), picture.mode
+
+
 def test_a_piece_stands_inside_the_callers_text(processor: MiniCPMOProcessor) -> None:
     prompt = processor.render_content(
         ["Hi", SECOND],

@@ -125,10 +125,9 @@ export async function openChosen(open, deviceId, missing) {
 const SILENT_AFTER_MS = 2_000; // duration of all-zero samples from which the microphone counts as silent, ms
 const LEVEL_INTERVAL_MS = 50;
 
-/** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
-function connectStream(stream, { context: given }) {
+/** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream */
+function connectStream(stream) {
   const connect = (/** @type {AudioContext} */ context) => ({ context, source: context.createMediaStreamSource(stream) });
-  if (given) return connect(given);
   /** @type {AudioContext | null} */ let context = null;
   try {
     context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
@@ -141,18 +140,16 @@ function connectStream(stream, { context: given }) {
 }
 
 export class Microphone extends Capture {
-  #isOwnContext;
   #silentMs = 0;
   #isClosed = false;
   #endWatch = () => {};
 
-  constructor(/** @type {MediaStream} */ stream, /** @type {MicrophoneOptions} */ options) {
+  constructor(/** @type {MediaStream} */ stream) {
     super();
     this.stream = stream;
-    const { context, source } = connectStream(stream, options);
+    const { context, source } = connectStream(stream);
     this.context = context;
     this.output = source; // its node in the context, for recorders and mixers
-    this.#isOwnContext = options.context === undefined;
   }
 
   get label() {
@@ -175,7 +172,7 @@ export class Microphone extends Capture {
     this.#isClosed = true;
     this.output.disconnect();
     for (const track of this.stream.getTracks()) track.stop();
-    if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
+    if (this.context.state !== "closed") await this.context.close();
   }
 
   /** @param {string} type @param {unknown} detail @override */
@@ -201,7 +198,7 @@ export async function openMicrophone(options = {}) {
   const stream = await openChosen(ask, deviceId, "no_microphone");
   /** @type {Microphone | null} */ let microphone = null;
   try {
-    microphone = new Microphone(stream, options);
+    microphone = new Microphone(stream);
     await microphone.connect(options.chunkSamples ?? CAPTURE_RATE_HZ);
     return microphone;
   } catch (error) {

@@ -184,15 +184,16 @@ export class FileSource extends Capture {
 
 /**
  * Opens a file in a context of its own, with the microphone where it is wanted; all of it is closed if a part fails.
+ * The microphone has another context, which stays active while a pause suspends the file's.
  * @param {Omit<FileSourceOptions, "context" | "mixer" | "microphone">} options
  * @param {MixMode} mode
- * @param {(context: AudioContext) => MicrophoneOptions} wish
+ * @param {MicrophoneOptions} wish
  */
 async function openFile(options, mode, wish) {
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
   /** @type {Microphone | null} */ let microphone = null;
   try {
-    if (mode !== "file") microphone = await openMicrophone(wish(context));
+    if (mode !== "file") microphone = await openMicrophone(wish);
     const mixer = new MixerController(context, mode);
     const source = new FileSource({ ...options, context, mixer, microphone });
     await source.connect();
@@ -207,7 +208,7 @@ async function openFile(options, mode, wish) {
 // An audio file as the user's voice, alone or mixed with the microphone.
 
 export async function openSoundFile(/** @type {SoundFileOptions} */ { hasMicrophone, microphone, onProgress, ...options }) {
-  const source = await openFile(options, hasMicrophone ? "both" : "file", (context) => ({ ...microphone, context }));
+  const source = await openFile(options, hasMicrophone ? "both" : "file", microphone);
   if (onProgress) source.on("progress", onProgress);
   return source;
 }
@@ -295,8 +296,7 @@ export async function readVideoFile(file, video) {
 // Opens a video file as source: its picture, and the audio of file, microphone or both.
 
 export async function openVideoSource(/** @type {VideoSourceOptions} */ { mix, microphone, ...options }) {
-  // The microphone has its own context, which stays active while a pause suspends the file's.
-  const source = await openFile(options, mix.mode, () => microphone);
+  const source = await openFile(options, mix.mode, microphone);
   source.mixer.set(mix);
   return source;
 }
@@ -324,7 +324,7 @@ export class MixerBench {
   static async open({ mix, sound, microphone }) {
     const silence = new AudioBuffer({ length: 1, sampleRate: CAPTURE_RATE_HZ });
     const run = { paddingBeforeS: 0, paddingAfterS: Infinity, chunkSamples: BENCH_CHUNK_SAMPLES };
-    const source = await openFile({ sound: sound ?? silence, ...run }, mix.mode, () => microphone);
+    const source = await openFile({ sound: sound ?? silence, ...run }, mix.mode, microphone);
     source.mixer.set(mix);
     return new MixerBench(source);
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -156,7 +157,7 @@ class Gateway:
             (self.settings.service.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse new requests, let sessions finish for `limit_s`, then close the remaining ones.
+        """Refuse new requests, let running ones finish for `limit_s`, then close what remains.
 
         A desk does not wait for the sessions of its doors.
         """
@@ -167,7 +168,10 @@ class Gateway:
         for relay in self.live.all():
             if relay.is_away:  # no new socket is accepted; the next gateway may resume it
                 relay.fail(ShuttingDownError())
-        await self.relay_pool.wait_until_idle(limit_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.relay_pool.wait_until_idle(limit_s)
+                await self.transcriptions.wait_until_free()
         for relay in self.live.all():
             relay.fail(ShuttingDownError())
         await self.live.wait_until_empty(CLOSE_LIMIT_S)

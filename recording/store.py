@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shutil
 import zipfile
@@ -38,6 +39,7 @@ from recording.records import Record
 
 logger: Final = logging.getLogger(__name__)
 
+NO_RECORDING: Final = "There is no such recording."
 BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at once
 FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
 MIN_PAUSE_S: Final = 60.0  # sessions that end together cause one cleanup
@@ -135,7 +137,7 @@ class FolderStore:
 def existing_folder(data_dir: Path, recording_id: str) -> Path:
     folder = recording_folder(data_dir, recording_id)
     if not folder.is_dir() or folder.is_symlink():
-        raise NotFoundError("There is no such recording.")
+        raise NotFoundError(NO_RECORDING)
     return folder
 
 
@@ -145,12 +147,17 @@ def unless_deleted() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError("There is no such recording.") from error
+        raise NotFoundError(NO_RECORDING) from error
 
 
 def files_in(folder: Path) -> list[StoredFile]:
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    """Return the files that may be served; NotFoundError if the recording is deleted meanwhile."""
+    # `Path.rglob` would fail at a folder that vanishes.
+    paths = [Path(root, name) for root, _, files in os.walk(folder) for name in files]
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
     found = [file_in(folder, name) for name in names]
+    if not folder.is_dir():
+        raise NotFoundError(NO_RECORDING)
     return [one for one in found if one is not None]
 
 

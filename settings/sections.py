@@ -137,7 +137,7 @@ class ServiceSettings(Section):
     start_timeout_s: float = Field(6_000, gt=0)
     """Timeout for loading the model, s."""
     drain_timeout_s: float = Field(30, ge=0)
-    """Time that running sessions get to finish after a stop, s."""
+    """Time that running sessions and transcripts get to finish after a stop, s."""
     data_dir: ProjectPath = Path("data")
     """Folder for recordings, certificates, logs and uploaded voices."""
     https: bool = True

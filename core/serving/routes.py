@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from core.schemas.worker import (
     CacheStatus,
     KeptSession,
     StopRequest,
+    TranscriptPassage,
     TranscriptProblem,
     WorkerHealth,
 )
@@ -168,7 +169,9 @@ async def transcription(
     sample_bytes = limits.SAMPLE_BYTES
     if not audio or len(audio) % sample_bytes:
         raise AudioError(f"The audio has {len(audio)} bytes; each sample has {sample_bytes}.")
-    found = passages_of(runtime.transcriber, runtime.detector, from_pcm(audio), options)
+    found = _counted(
+        runtime, passages_of(runtime.transcriber, runtime.detector, from_pcm(audio), options)
+    )
     with counting_failures(runtime.threads):
         first = await anext(found, None)
 
@@ -184,6 +187,18 @@ async def transcription(
             yield TranscriptProblem(problem=error.message).to_json() + "\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+async def _counted(
+    runtime: WorkerRuntime, passages: AsyncGenerator[TranscriptPassage]
+) -> AsyncGenerator[TranscriptPassage]:
+    runtime.transcripts += 1
+    try:
+        async with aclosing(passages):
+            async for passage in passages:
+                yield passage
+    finally:
+        runtime.transcripts -= 1
 
 
 # --- recordings that no object store has yet; only the gateway may use these routes ---

@@ -142,6 +142,7 @@ class WorkerRuntime:
         self.identity = identity or Identity()
         self.progress = Progress()
         self.is_draining = False  # the program is shutting down: no session may begin
+        self.transcripts = 0  # of recordings, under way; a shutdown waits for them
         self._make_backend = make_backend
         self._make_transcriber = make_transcriber
         self._loaded: _Loaded | None = None

@@ -109,13 +109,13 @@ class SessionServer:
         self.begin_restart()
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse new sessions, wait for running ones, and end them after a limit."""
+        """Refuse new sessions, wait for running ones and transcripts, end them after a limit."""
         self.runtime.is_draining = True
         self._log.info("draining", sessions=len(self._live), limit_s=limit_s)
-        await self._wait_until_empty(limit_s)
+        await self._wait_until(lambda: not (self._live or self.runtime.transcripts), limit_s)
         for live in self._live.values():
             live.shut_down()
-        await self._wait_until_empty(END_LIMIT_S)
+        await self._wait_until(lambda: not self._live, END_LIMIT_S)
 
     def stop_waiting(self) -> None:
         """End the wait of `drain` that is under way; may be called by a signal handler."""
@@ -235,15 +235,15 @@ class SessionServer:
             return None
         return live.resumable
 
-    async def _wait_until_empty(self, limit_s: float) -> None:
-        """Wait for running turns, and disconnect idle clients.
+    async def _wait_until(self, is_over: Callable[[], bool], limit_s: float) -> None:
+        """Wait for what runs, and disconnect idle clients.
 
         A session without a socket is ended too: a worker that shuts down accepts no other one.
         """
         notified: set[_Live] = set()
         self._is_hurried = False
         until_s = loop_time_s() + limit_s
-        while self._live and not self._is_hurried and loop_time_s() < until_s:
+        while not (is_over() or self._is_hurried) and loop_time_s() < until_s:
             idle = {live for live in self._live.values() if live.is_idle} - notified
             for live in idle:
                 live.shut_down()

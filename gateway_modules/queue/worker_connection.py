@@ -166,7 +166,8 @@ class ServiceState:
         if "uptime_s" in sample.model_fields_set:
             self.started_at = now - timedelta(seconds=sample.uptime_s)
         is_another = before is not None and before.boot_id != sample.boot_id
-        if is_another:
+        # The first answer may be the next process's: which one was asked to restart is unknown.
+        if is_another or (before is None and not sample.is_draining):
             self.is_restarting = False
         return is_another
 

@@ -273,9 +273,20 @@ class Budget:
     refusals: tuple[str, str] = (NO_BUFFER, NO_BUFFER)  # of too much in total, for one client
     held: int = 0
     by_client: Counter[str] = field(default_factory=Counter)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def lease(self, client: str, reserved: int = 0) -> Lease:
         return Lease(self, client, reserved)
+
+    def give_back(self, client: str, amount: int) -> None:
+        self.held -= amount
+        subtract(self.by_client, client, amount)
+        self._released.set()
+
+    async def wait_until_free(self) -> None:
+        while self.held:
+            self._released.clear()
+            await self._released.wait()
 
 
 @dataclass
@@ -305,8 +316,7 @@ class Lease:
         budget.by_client[client] += amount
 
     def release(self) -> None:
-        self.budget.held -= self.held
-        subtract(self.budget.by_client, self.client, self.held)
+        self.budget.give_back(self.client, self.held)
         self.held = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,26 @@ async def test_a_draining_worker_gets_no_recording_to_transcribe(stage: Stage) -
             transcript = await client.audio.transcriptions.create(model="x", file=FILE)
     assert transcript.text == "Hello there."
     assert idle.queries == []
+
+
+@on_stage()
+async def test_a_stop_of_the_gateway_lets_a_transcript_finish(stage: Stage) -> None:
+    may_end = asyncio.Event()
+
+    async def transcribe(*_: object) -> AsyncGenerator[TranscriptPassage]:
+        await may_end.wait()
+        yield TranscriptPassage(start_s=0.0, end_s=0.5, text="Hello there.")
+
+    vars(stage.gateway.pool.client)["transcribe"] = transcribe
+    async with await able(stage) as client:
+        asked = asyncio.create_task(client.audio.transcriptions.create(model="x", file=FILE))
+        await until(lambda: stage.gateway.transcriptions.held)
+        drain = asyncio.create_task(stage.gateway.drain(600.0))
+        finished, _ = await asyncio.wait({drain}, timeout=0.5)
+        assert not finished
+        may_end.set()
+        assert (await asked).text == "Hello there."
+        await drain
 
 
 def _has_whisper(worker: WorkerConnection) -> bool:

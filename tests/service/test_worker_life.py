@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 
+import httpx
 import pytest
 
+from core.audio import FloatArray
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.modes import Backend, Report
 from core.schemas.chat import ChatRequest
 from core.schemas.common import Message, Role
 from core.serving import slots
-from core.serving.fake_backend import FakeBackend
+from core.serving.fake_backend import FakeBackend, FakeTranscriber
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_server import SessionServer
+from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
 from tests.service.workers import (
     LIMIT_S,
     SILENCE,
@@ -27,6 +32,7 @@ from tests.service.workers import (
     running_worker,
     settings_for,
     soon,
+    speech,
 )
 from tests.system.loops import in_loop
 from worker import create_app
@@ -168,6 +174,43 @@ async def test_a_second_stop_ends_the_sessions_that_are_waited_for(worker: Runni
         [told] = await talk.hear_all()
         assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
     eventually("the program ends", lambda: not worker._thread.is_alive())
+
+
+@configured(service={"drain_timeout_s": 2 * LIMIT_S})
+@pytest.mark.parametrize("is_hurried", [False, True])
+@in_loop
+async def test_a_transcript_under_way_is_waited_for_until_a_second_stop(
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
+) -> None:
+    begun, may_end = threading.Event(), asyncio.Event()  # the other is the worker's loop's
+
+    class Slow(FakeTranscriber):
+        async def transcribe(
+            self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+        ) -> Transcript:
+            begun.set()
+            await may_end.wait()
+            return await super().transcribe(samples, options)
+
+    monkeypatch.setattr(WorkerRuntime, "transcriber", Slow())
+    worker.server.config.timeout_graceful_shutdown = 0
+    url = f"http://127.0.0.1:{worker.port}/transcribe"
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=LIMIT_S) as http:
+        sound = speech().astype("<f4").tobytes()
+        asked = asyncio.create_task(http.post(url, content=sound))
+        await asyncio.to_thread(eventually, "it is transcribed", begun.is_set)
+        worker.begin_drain()
+        eventually("it drains", lambda: worker.runtime.is_draining)
+        assert (await Client(worker.port).health())["is_draining"] is True
+        if is_hurried:
+            worker.begin_drain()
+            with pytest.raises(httpx.HTTPError):
+                (await asked).raise_for_status()
+        else:
+            worker.on_loop(may_end.set)
+            assert "I speak for" in (await asked).text
+    eventually("the program ends", lambda: not worker._thread.is_alive())
+    assert worker.runtime.transcripts == 0
 
 
 @configured(service={"drain_timeout_s": 20})

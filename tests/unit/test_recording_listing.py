@@ -8,6 +8,7 @@ import os
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from recording.folder import RecordingLock, folder_size_bytes, write_meta
 from recording.listing import (
     Order,
     RecordingPage,
+    delete_recording,
     forget_accesses,
     last_accesses,
     page_of,
@@ -132,6 +134,29 @@ def test_what_another_request_has_deleted_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         folders.write("gone", "comment.txt", b"Good.")
     assert [one.id for one in folders.listed()] == ["kept"]
+
+
+@pytest.mark.parametrize("scans", [0, 1])
+def test_the_files_of_a_recording_deleted_during_the_scan_are_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scans: int
+) -> None:
+    folders, folder = Folders(tmp_path), record(tmp_path, "a")
+    (folder / "user_audio").mkdir()
+    (folder / "user_audio" / "000.wav").write_bytes(b"sound")
+    names = [one.name for one in folders.files("a")]
+    assert names == ["meta.json", "recording.json", "user_audio/000.wav"]
+    scan, left = os.scandir, scans
+
+    def scan_once_deleted(path: str) -> Any:
+        nonlocal left
+        if left == 0 and folder.exists():
+            delete_recording(folder)
+        left -= 1
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_once_deleted)
+    with pytest.raises(NotFoundError):
+        folders.files("a")
 
 
 def test_accesses_are_not_recorded_in_a_read_only_store(

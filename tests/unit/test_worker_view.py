@@ -124,3 +124,18 @@ def test_a_restarting_worker_gets_no_sessions_until_its_process_is_replaced() ->
     clock.advance(10)
     tell(worker, boot_id="two", is_supervised=True)
     assert worker.available_slots == 1 and not worker.service.is_restarting
+
+
+def test_a_restart_requested_before_the_first_answer_ends_with_it() -> None:
+    worker = make_worker(FakeClock())
+    worker.service.is_restarting = True
+    tell(worker, boot_id="one", is_supervised=True, is_draining=True)
+    assert worker.available_slots == 0, "the process that is about to end"
+    worker.observe_miss()
+    tell(worker, boot_id="two", is_supervised=True)
+    assert worker.available_slots == 1 and not worker.service.is_restarting
+
+    other = make_worker(FakeClock())
+    other.service.is_restarting = True
+    tell(other, boot_id="two", is_supervised=True)
+    assert other.available_slots == 1 and not other.service.is_restarting

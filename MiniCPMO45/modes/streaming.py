@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.kv_cache import Rows
+from MiniCPMO45.engine.kv_cache import CacheFullError, Rows
 from MiniCPMO45.engine.policies import ReplyPolicy
 from MiniCPMO45.engine.session import Round, Session, maintain_rounds, window_now
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps
@@ -117,7 +117,8 @@ class StreamingCapability:
         """Generate a reply, streamed as `ReplyChunk`s.
 
         With an open voice the text is spoken in groups of tokens. Otherwise, and for function
-        calls, it is emitted token by token. `session.stop` ends the reply.
+        calls, it is emitted token by token. `session.stop` ends the reply. If the memory for the
+        speech of all conversations is used up, speech ends early.
         """
         reply = self._begin(session, settings)
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
@@ -128,8 +129,12 @@ class StreamingCapability:
                 break
             if reply.hit_limit:
                 yield from self._feed_last(reply)
-            yield from self._emit_group(reply)
-            if reply.speaks and self._has_call(reply):
+            is_silent = self._has_call(reply)
+            try:
+                yield from self._emit_group(reply)
+            except CacheFullError:  # of the speech of all conversations; the text goes on
+                is_silent = True
+            if reply.speaks and is_silent:
                 yield from finish_speech(session, lambda: self._new_text(reply))
                 reply.speaks = False
         if session.stop.is_set():

@@ -153,18 +153,18 @@ class StreamingView(TurnView):
     def generate(
         self,
         session_id: str,
-        generate_audio: bool = True,
-        max_new_tokens: int = 256,
-        do_sample: bool = True,
+        generate_audio: bool | None = None,
+        max_new_tokens: int | None = None,
+        do_sample: bool | None = None,
         enable_speculative_snapshot: bool = False,
-        length_penalty: float = 1.1,
+        length_penalty: float | None = None,
         *,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
         use_tts_template: bool | None = None,
     ) -> Generator[StreamingChunk, None, None]:
-        """Iterate over `stream_reply`; None takes the prefill's value.
+        """Iterate over `stream_reply`; None takes the value of the request that was fed.
 
         A `length_penalty` above 1 makes replies longer.
         """

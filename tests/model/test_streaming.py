@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.engine.passes import run_alone
+from MiniCPMO45.engine.kv_cache import KvStore
 from MiniCPMO45.engine.session import Round
 from MiniCPMO45.engine.steps import DrawCodes
 from MiniCPMO45.modes.streaming import ReplyResult
@@ -23,7 +24,7 @@ from MiniCPMO45.settings import (
     SpeechSampling,
     WindowSettings,
 )
-from tests.fakes.decoders import held_tokens
+from tests.fakes.decoders import decoder_shape, held_tokens
 from tests.fakes.scripted import CODE_EOS, cached_angles, spoken
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined
@@ -364,6 +365,22 @@ def test_the_reply_belongs_to_the_last_round_of_a_history(toy: Toy) -> None:
     reply = talk.session.window.rounds[-1]
     assert (reply.role, reply.number) == ("assistant", 1)
     assert sum(each.length for each in talk.session.window.rounds) == talk.session.kv.length
+
+
+@pytest.mark.parametrize("taken_rows", [960, 1_024])
+def test_a_full_speech_cache_leaves_the_text(toy: Toy, taken_rows: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    shape = decoder_shape(positions=4_096)
+    store = KvStore(shape, device=torch.device("cpu"), dtype=torch.float32, pages=16)
+    other, talk.session.speech.kv = store.open(), store.open()
+    other.reserve(taken_rows)
+    talk.prefill("user", "hello")
+    talk.script(ANSWER * 2)
+    chunks, result = talk.generate(replace(SPOKEN, speech=SpeechSampling(max_codes_per_chunk=40)))
+    text, wave = joined(chunks)
+    assert text == result.text == ANSWER * 2
+    assert (len(wave) > 0) is (taken_rows < 1_024), "what was spoken before is heard"
+    assert talk.session.speech.kv.length == 0
 
 
 def test_a_text_that_spells_the_start_mark_out_stays_one_round(toy: Toy) -> None:

@@ -101,6 +101,16 @@ def test_a_speculative_reply_can_be_rolled_back_once(processor: UnifiedProcessor
     assert not view.can_rollback()
 
 
+def test_a_reply_is_drawn_as_its_request_says(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    drawing = GenerationConfig(max_new_tokens=5, min_new_tokens=5, do_sample=False)
+    silent = StreamingConfig(generate_audio=False)
+    prefill(view, "a", "tell me", generation=drawing, streaming=silent)
+    chunks, result = finish(view, view.generate("a"))
+    assert result.generated_tokens == 5
+    assert not any(chunk.audio_data for chunk in chunks)
+
+
 def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello")

@@ -30,6 +30,8 @@ const ENTITY = /&(?:amp|lt|gt|quot|#39|nbsp);/g;
 /** Wide content scrolls in its own container, also by keyboard. @param {unknown} wide */
 const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}</div>`;
 
+const aligned = (/** @type {Generic} */ { align }) => (align ? `text-align: ${align}` : "");
+
 /** @type {Record<string, Builder>} */ const BUILDERS = {
   space: () => "",
   def: () => "",
@@ -54,9 +56,9 @@ const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}
   table: (token) => {
     const row = (/** @type {Generic[]} */ cells) =>
       html`<tr>
-        ${cells.map((cell) => html`<td>${inside(cell)}</td>`)}
+        ${cells.map((cell) => html`<td .style=${aligned(cell)}>${inside(cell)}</td>`)}
       </tr>`;
-    const heads = token.header.map((/** @type {Generic} */ cell) => html`<th>${inside(cell)}</th>`);
+    const heads = token.header.map((/** @type {Generic} */ cell) => html`<th .style=${aligned(cell)}>${inside(cell)}</th>`);
     return scrolling(
       html`<table>
         <thead>

@@ -287,6 +287,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     };
     return html`<textarea
       rows="3"
+      dir="auto"
       maxlength=${MOST_CHARACTERS}
       aria-label=${name}
       placeholder=${t("content.text_hint")}

@@ -248,6 +248,7 @@ export function commentField({ id, value, onInput, labelKey = "share.comment", m
     <textarea
       id=${id}
       rows="3"
+      dir="auto"
       maxlength=${maxChars}
       aria-describedby="${id}-count"
       placeholder=${t("share.comment_hint")}

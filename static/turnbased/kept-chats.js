@@ -95,7 +95,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     };
     return html`<li class="history-row" data-id=${head.id}>
       <button type="button" class="history-open" aria-current=${isCurrent ? "true" : nothing} @click=${show}>
-        <span class="history-title">${title}</span><span class="small soft">${formatAgo(agoS)}</span>
+        <span class="history-title" dir="auto">${title}</span><span class="small soft">${formatAgo(agoS)}</span>
       </button>
       ${tool("edit", t("chat.rename", { title }), () => startRenaming(head.id))}
       ${tool("trash", t("chat.delete_chat", { title }), () => void remove(head))}
@@ -119,6 +119,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
       <input
         type="text"
         maxlength="120"
+        dir="auto"
         value=${head.title}
         aria-label=${t("chat.new_name")}
         @keydown=${onKey}

@@ -144,7 +144,14 @@ export function openQuestionEditor(text, media, { draw, isBusy, onSend, onCancel
       <ul class="chips" ?hidden=${parts.length === 0}>
         ${parts.map((part) => chipView(part, shelf, { picturesPerS: 1, onRemove: () => remove(part) }))}
       </ul>
-      <textarea aria-label=${t("chat.edit")} rows=${rows} .value=${live(words)} @input=${onInput} @keydown=${onKey}></textarea>
+      <textarea
+        dir="auto"
+        aria-label=${t("chat.edit")}
+        rows=${rows}
+        .value=${live(words)}
+        @input=${onInput}
+        @keydown=${onKey}
+      ></textarea>
       <p class="small soft">${t("chat.edit_hint")}</p>
       <div class="row">
         ${textButton(t("chat.ask_again"), submit, { style: "button-primary", isOff: isOff() })}

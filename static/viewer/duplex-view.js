@@ -147,7 +147,7 @@ function mountMoment(el, { plan, urlOf }) {
     return html`${hasPicture ? html`<figure class="moment-figure"><img class="moment-picture" alt="" /></figure>` : nothing}
       <div class="moment-text">
         <span class="badge moment-mode" data-mode=${mode}><span class="dot"></span>${t(`viewer.mode_${mode}`)}</span>
-        <p class="moment-words"></p>
+        <p class="moment-words" dir="auto"></p>
         <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
       </div>`;
   });
@@ -200,8 +200,8 @@ function entry(said, isNow, onJump) {
   const { startS, text } = said;
   const isUser = "isTyped" in said;
   const words = isUser
-    ? html`<strong class="small said-who">${t(said.isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}`
-    : text.trim();
+    ? html`<strong class="small said-who">${t(said.isTyped ? "viewer.you_typed" : "common.you")}</strong> <bdi>${text}</bdi>`
+    : html`<bdi>${text.trim()}</bdi>`;
   const cut = html`<span class="said-cut" title=${t("viewer.interrupted")}
     >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
   >`;
@@ -214,6 +214,6 @@ function entry(said, isNow, onJump) {
     @click=${() => onJump(startS)}
   >
     <span class="small soft number">${formatClock(startS)}</span
-    ><span class="said-text" dir=${isUser ? "auto" : nothing}>${words}</span>${!isUser && said.isInterrupted ? cut : nothing}
+    ><span class="said-text">${words}</span>${!isUser && said.isInterrupted ? cut : nothing}
   </button>`;
 }

@@ -151,7 +151,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
     const { comment, isEditing, isAllowed, isSaving } = state;
     return html`<div class="comment-shown" ?hidden=${isEditing}>
         ${icon("chat")}
-        <p class="comment-text ${comment ? "" : "soft"}">${comment || t("viewer.no_comment")}</p>
+        <p class="comment-text ${comment ? "" : "soft"}" dir="auto">${comment || t("viewer.no_comment")}</p>
         ${textButton(t(comment ? "common.edit" : "viewer.add_comment"), edit, {
           sign: "edit",
           action: "edit-comment",

@@ -159,7 +159,7 @@ function asked(/** @type {Turn} */ { turn_index: index, request_ts_ms: atMs, inp
   return bubble(
     "user",
     atMs,
-    html`${text ? html`<p class="bubble-text">${text}</p>` : nothing}
+    html`${text ? html`<p class="bubble-text" dir="auto">${text}</p>` : nothing}
     ${images.length > 0 ? html`<div class="bubble-pictures">${images.map((path) => picture(urlOf(path), n))}</div>` : nothing}
     ${transcript ? html`<p class="bubble-text" dir="auto" data-part="transcript">${transcript}</p>` : nothing}
     ${sounds.map((path) => sound(urlOf(path), t("viewer.your_sound", { n })))}
@@ -175,7 +175,7 @@ function answered({ turn_index: index, output = {}, timing = {}, interrupted, re
   return bubble(
     "model",
     atMs === undefined ? undefined : atMs + (timing.first_audio_ms ?? timing.elapsed_ms ?? 0),
-    html`<p class="bubble-text">${text.trim() || t("viewer.no_answer")}</p>
+    html`<p class="bubble-text" dir="auto">${text.trim() || t("viewer.no_answer")}</p>
       ${interrupted ? html`<p class="bubble-cut small">${icon("hand")}${t("viewer.interrupted")}</p>` : nothing}
       ${audio ? sound(urlOf(audio), t("viewer.answer_sound", { n: index + 1 })) : nothing}
       ${figures.length > 0 ? html`<p class="small soft number" data-part="figures">${figures.join(" · ")}</p>` : nothing}`,

@@ -53,7 +53,7 @@ export function drawSegments(el, turns, view, onJump) {
       .style=${`left: ${100 * from}%; width: ${100 * (to - from)}%`}
       @click=${() => onJump(startS)}
     >
-      <span>${text.trim()}</span>
+      <span dir="auto">${text.trim()}</span>
     </button>`;
   };
   render(

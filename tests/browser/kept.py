@@ -134,7 +134,9 @@ def keep_long_call(system: RunningSystem, recording_id: str) -> Path:
     return folder
 
 
-def keep_chat(system: RunningSystem, recording_id: str) -> Path:
+def keep_chat(
+    system: RunningSystem, recording_id: str, question: str = "And then?", answer: str = "Then it"
+) -> Path:
     """Write a chat of two rounds: words, a picture, the answer's voice, one answer stopped."""
     folder = _folder(system, recording_id)
     for name in ("user_images", "ai_audio"):
@@ -153,8 +155,8 @@ def keep_chat(system: RunningSystem, recording_id: str) -> Path:
     second = Turn(
         turn_index=1,
         request_ts_ms=9_000,
-        input=TextInput(text="And then?"),
-        output=TurnOutput(text="Then it"),
+        input=TextInput(text=question),
+        output=TurnOutput(text=answer),
         timing=TurnTiming(elapsed_ms=400, tokens=2, input_tokens=9, cached_tokens=130),
         interrupted=True,
     )

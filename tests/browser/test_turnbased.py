@@ -267,6 +267,23 @@ def test_wide_tables_scroll_and_lists_keep_their_numbers(
     assert page.locator(".message-text ol").get_attribute("start") == "0"
 
 
+def test_the_columns_of_a_table_are_aligned_as_the_answer_says(
+    visit: Visits, problems: Problems, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    problems.allow(NO_VOICE)
+    answer = "| a | b | c | d |\n| --- | :-- | :-: | --: |\n| 1 | 2 | 3 | 4 |"
+    file = tmp_path / "table.json"
+    file.write_text(json.dumps({"messages": [{"role": "assistant", "content": answer}]}))
+    page = visit(PATH, at=fake_site)
+    open_file(page, file)
+    expect(page.locator(".message-text table")).to_have_count(1)
+    for cells in ("th", "td"):
+        alignments = page.locator(cells).evaluate_all(
+            "(cells) => cells.map((cell) => getComputedStyle(cell).textAlign)"
+        )
+        assert alignments == ["start", "left", "center", "right"]
+
+
 @pytest.mark.parametrize("look", [Look("zh", 360, "dark"), Look("en", 1_280, "light")], ids=str)
 def test_a_conversation_with_everything_fits_and_is_accessible(
     visit: Visits, tmp_path: Path, look: Look

@@ -53,7 +53,7 @@ function modelTurn({ text, endedAtMs, isInterrupted, startedAtMs: atMs }, starte
   const words = text.trim();
   return html`<li class="turn" data-who="model" data-open=${String(endedAtMs === null)}>
     ${head(t("common.model"), atMs, startedAtMs, cut)}
-    <p class="turn-text ${words ? "" : "soft"}" .textContent=${words || t("live.no_words")}></p>
+    <p class="turn-text ${words ? "" : "soft"}" dir="auto" .textContent=${words || t("live.no_words")}></p>
   </li>`;
 }
 

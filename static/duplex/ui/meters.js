@@ -169,7 +169,7 @@ function exchange(/** @type {HalfTurn} */ turn) {
     </div>
     <div class="turn" data-who="model" data-open=${isOpen}>
       <p class="turn-head small"><span class="turn-who">${t("common.model")}</span>${turn.isInterrupted ? cut : nothing}</p>
-      <p class="turn-text ${words ? "" : "soft"}" .textContent=${words || (turn.isDone ? t("live.no_words") : "")}></p>
+      <p class="turn-text ${words ? "" : "soft"}" dir="auto" .textContent=${words || (turn.isDone ? t("live.no_words") : "")}></p>
       ${turnFigures(turn)}
     </div>
   </li>`;

@@ -110,7 +110,7 @@ function mountSubtitles(el, call, store) {
     box.style.setProperty("--subtitle-height", `${heightPercent}%`);
     box.style.setProperty("--subtitle-bottom", String(bottomPercent / 100));
     box.style.setProperty("--subtitle-top", String(topPercent / 100));
-    return html`<p class="subtitle-words" .textContent=${now}></p>`;
+    return html`<p class="subtitle-words" dir="auto" .textContent=${now}></p>`;
   });
   setInterval(draw, TICK_MS); // they disappear after a while
   return { update: draw, text };
@@ -122,7 +122,9 @@ function mountChatOverlay(/** @type {HTMLElement} */ el, /** @type {DuplexCall} 
     html`<li class="overlay-line" data-who=${user ? "user" : "model"}>
       <strong>${t(user ? "common.you" : "common.model")}</strong>
       ${
-        user ? t("omni.seconds", { seconds: formatNumber(user.lengthMs / MS_PER_S, 1) }) : model.text.trim() || t("live.no_words")
+        user
+          ? t("omni.seconds", { seconds: formatNumber(user.lengthMs / MS_PER_S, 1) })
+          : html`<bdi>${model.text.trim() || t("live.no_words")}</bdi>`
       }
     </li>`;
   const draw = mountView(el, () => {

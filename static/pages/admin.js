@@ -103,6 +103,7 @@ async function signIn(/** @type {string} */ token) {
 async function leave() {
   if (!desk.isIn) return;
   desk.isIn = false;
+  mounted.get(desk.current)?.onHide?.();
   board.hidden = true;
   signOut.hidden = true;
   setText(freshness, "");

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.admin_desk import (
+    TOKEN,
     Json,
     answer_dialog,
     call,
@@ -65,6 +66,33 @@ def test_a_voice_is_added_heard_and_deleted_after_a_yes(
     assert voices(system) == []
     # Whoever works with the keyboard is not thrown to the top of the page.
     expect(page.locator("#title-voices")).to_be_focused()
+
+
+def test_a_voice_falls_silent_when_the_login_ends(
+    visit: Visits, problems: Problems, shared_site: SiteMaker
+) -> None:
+    problems.allow("HTTP 401 .*/api/")
+    system = shared_site(workers=1, config={"security": {"admin_token": TOKEN}})
+    page = visit(f"/admin#token={TOKEN.replace(' ', '%20')}", at=system)
+    page.evaluate(
+        """() => {
+            const { play } = HTMLMediaElement.prototype;
+            HTMLMediaElement.prototype.play = function () {
+                this.loop = true; // however long the test takes
+                globalThis.sounding = this;
+                return play.call(this);
+            };
+        }"""
+    )
+    page.locator("[data-goto=presets]").click()
+    panel = section(page, "presets").locator("details", has=page.locator(".admin-listen")).first
+    panel.locator("summary").click()
+    panel.locator(".admin-listen").first.click()
+    page.wait_for_function("globalThis.sounding?.paused === false")
+    page.context.clear_cookies()
+    look_again(page)
+    expect(page.locator("#board")).to_be_hidden()
+    assert page.evaluate("globalThis.sounding.paused")
 
 
 def test_useless_voices_are_refused_each_with_its_reason(

@@ -25,7 +25,7 @@ from core.protocols.realtime_responses import (
 from core.protocols.tables import CLOSED, SAME, event_row, index_rows
 from core.schemas import realtime as messages
 from core.schemas.openai_errors import FieldError, socket_code
-from core.schemas.realtime_session import ItemReference
+from core.schemas.realtime_session import FunctionOutputItem, ItemReference
 
 MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
@@ -177,8 +177,8 @@ class RealtimeMachine(ResponseMachine):
     # --- items ---
 
     def create_item(self, event: Received[messages.ItemCreate]) -> list[Effect]:
-        message = event.message
-        item_id = message.item.id or self._start.new_id("item")
+        message, given = event.message, event.message.item
+        item_id = given.id or self._start.new_id("item")
         after, store = message.previous_item_id, self._store
         if item_id in store:
             text = f"Item '{item_id}' exists already."
@@ -187,7 +187,10 @@ class RealtimeMachine(ResponseMachine):
             text = f"There is no item '{after}' to insert this one after."
             code = "item_create_invalid_previous_item_id"
             return self._wrong(event, code, text, "previous_item_id")
-        item = item_of(message.item, item_id, self._config.input_format)
+        if isinstance(given, FunctionOutputItem) and not store.has_call(given.call_id):
+            text = f"Tool call ID '{given.call_id}' not found in conversation."
+            return self._wrong(event, "invalid_tool_call_id", text, "item.call_id")
+        item = item_of(given, item_id, self._config.input_format)
         added = self._added(item, store.add(item, after))
         if not item.is_picture:
             self._changed()

@@ -175,6 +175,10 @@ class ItemStore(dict[str, Item]):
         before = [*takewhile(lambda known: known != item_id, self)]
         return before[-1] if before else None
 
+    def has_call(self, call_id: str) -> bool:
+        calls = (item for item in self.values() if item.kind == "function_call")
+        return any(call.call_id == call_id for call in calls)
+
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Insert an item; return the id of the one before it.
 

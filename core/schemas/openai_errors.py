@@ -132,7 +132,8 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     found = [(_path(given, problem), problem) for problem in problems]
     param, problem = found[0]
     for path, other in found[1:]:  # of the members of a union, the closest match
-        if len(path) > len(param) and path.startswith(param):
+        is_closer = len(path) > len(param) and path.startswith(param)
+        if is_closer or (path == param and other["type"] == "too_long"):
             param, problem = path, other
     event_id = given.get("event_id")
     known_id = event_id[:EVENT_ID_MAX_CHARS] if isinstance(event_id, str) else None

@@ -60,7 +60,7 @@ class ItemTruncate(NamedEvent):
 
     type: Literal["conversation.item.truncate"]
     item_id: ItemId
-    content_index: int = Field(0, ge=0, le=64)  # of the part, always the first
+    content_index: Literal[0] = 0  # of the part, always the first
     audio_end_ms: int = Field(ge=0, le=86_400_000)  # audio that was played, ms
 
 

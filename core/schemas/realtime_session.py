@@ -293,8 +293,9 @@ class _Shared(WireModel):
     """Settings common to sessions and responses."""
 
     instructions: Text | None = None
-    # ["audio"] or ["text"], in either spelling.
-    output_modalities: tuple[Modality, ...] | None = Field(None, min_length=1, max_length=2)
+    # ["audio"], whose transcript is sent as well, or ["text"].
+    output_modalities: tuple[Modality, ...] | None = Field(None, min_length=1, max_length=1)
+    # Beta spelling: ["text", "audio"] or ["text"].
     modalities: tuple[Modality, ...] | None = Field(None, min_length=1, max_length=2)
     tools: Tools | None = None  # functions the model may call
     tool_choice: ToolChoice | None = None  # whether it may or must call one

@@ -238,11 +238,13 @@ def test_every_phase_can_be_left(phase: str) -> None:
 
 
 @pytest.mark.parametrize(("phase", "limit_s"), [("open", 300.0), ("ready", 60.0)])
-def test_silence_ends_the_connection(phase: str, limit_s: float) -> None:
+def test_a_client_that_asks_for_nothing_is_disconnected(phase: str, limit_s: float) -> None:
     stage = scene(phase)
     assert stage.only(StartTimer).delay_s == limit_s
     assert stage.fire("idle", limit_s) == ["Send(error)", "Release", "Close"]
-    assert stage.only(ErrorMessage).code == "timeout"
+    problem = stage.only(ErrorMessage)
+    assert problem.code == "timeout"
+    assert "no request" in problem.message, "a conversation in text has nothing to hear"
 
 
 def test_the_context_fills_up() -> None:

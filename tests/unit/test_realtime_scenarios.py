@@ -347,8 +347,10 @@ def test_the_texts_and_pictures_of_a_conversation_are_bounded() -> None:
         content = [{"type": "input_text", "text": "Look."}, picture]
         item = {"type": "message", "role": "user", "id": name, "content": content}
         scene.say("conversation.item.create", item=item)
+    call = {"type": "function_call", "id": "d", "call_id": "call", "name": "look_up"}
     output = {"type": "function_call_output", "id": "c", "call_id": "call", "output": "x" * 300}
-    scene.say("conversation.item.create", item=output)
+    for item in (call, output):
+        scene.say("conversation.item.create", item=item)
     found = [scene.say("conversation.item.retrieve", item_id=name)[0] for name in "abc"]
     assert scene.types(found) == ["error", *["conversation.item.retrieved"] * 2]
 

@@ -1,0 +1,46 @@
+"""Client events of Realtime that refer to what is not there, or ask for what does not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.realtime_checks import ITEM
+from tests.fakes.realtime_scene import Raw, RealtimeScene
+
+
+@pytest.fixture
+def scene() -> RealtimeScene:
+    return RealtimeScene()
+
+
+def test_a_response_has_one_modality(scene: RealtimeScene) -> None:
+    both = {"output_modalities": ["text", "audio"]}
+    for kind, field in (("session.update", "session"), ("response.create", "response")):
+        (told,) = scene.say(kind, **{field: both})
+        assert told["error"]["param"] == f"{field}.output_modalities"
+    flat = {"modalities": ["text", "audio"]}
+    (told,) = scene.say("session.update", session=flat)
+    assert told["session"]["output_modalities"] == ["audio"], "the beta's spelling of speech"
+
+
+def test_a_part_that_an_item_lacks_is_not_truncated(scene: RealtimeScene) -> None:
+    scene.respond()
+    (item,) = scene.last("response.done")["response"]["output"]
+    cut = {"item_id": item["id"], "audio_end_ms": 0}
+    (told,) = scene.say("conversation.item.truncate", content_index=3, **cut)
+    assert told["error"]["param"] == "content_index"
+    (told,) = scene.say("conversation.item.retrieve", item_id=item["id"])
+    assert told["item"]["status"] == "completed"
+    (told,) = scene.say("conversation.item.truncate", content_index=0, **cut)
+    assert told["type"] == "conversation.item.truncated"
+
+
+def test_an_output_belongs_to_a_call_of_the_conversation(scene: RealtimeScene) -> None:
+    output: Raw = {"type": "function_call_output", "call_id": "c1", "output": "an owl"}
+    (told,) = scene.say("conversation.item.create", item=output, event_id="mine")
+    assert told["error"]["code"] == "invalid_tool_call_id"
+    assert told["error"]["message"] == "Tool call ID 'c1' not found in conversation."
+    assert (told["error"]["param"], told["error"]["event_id"]) == ("item.call_id", "mine")
+    call = {"type": "function_call", "call_id": "c1", "name": "look"}
+    for restored in (call, output):
+        assert scene.types(scene.say("conversation.item.create", item=restored)) == ITEM

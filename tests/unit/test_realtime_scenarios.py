@@ -349,8 +349,8 @@ def test_the_texts_and_pictures_of_a_conversation_are_bounded() -> None:
         scene.say("conversation.item.create", item=item)
     call = {"type": "function_call", "id": "d", "call_id": "call", "name": "look_up"}
     output = {"type": "function_call_output", "id": "c", "call_id": "call", "output": "x" * 300}
-    for item in (call, output):
-        scene.say("conversation.item.create", item=item)
+    for added in (call, output):
+        scene.say("conversation.item.create", item=added)
     found = [scene.say("conversation.item.retrieve", item_id=name)[0] for name in "abc"]
     assert scene.types(found) == ["error", *["conversation.item.retrieved"] * 2]
 

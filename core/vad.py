@@ -27,6 +27,7 @@ from core.endpointing import (
 )
 from core.errors import ModelError
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from settings.fields import install_command
 
 MODEL_PACKAGE: Final = "silero_vad"
 MODEL_FILE: Final = "data/silero_vad.onnx"
@@ -173,6 +174,4 @@ def _packaged_model() -> Path:
         path = Path(folder) / MODEL_FILE
         if path.is_file():
             return path
-    raise ModelError(
-        "The voice activity detector is not installed: pip install 'silero-vad>=6.2,<7'."
-    )
+    raise ModelError(f"The voice activity detector is not installed: {install_command('worker')}")

@@ -53,12 +53,12 @@ class DefaultModels:
             )
             return self._data_dir / EMBEDDED_FOLDER
         if not _is_checkpoint(toy):
-            self._display.say(f"Making a toy checkpoint in {shown(toy)}")
+            self._display.say(f"Making a toy checkpoint in {toy}")
             command, is_made = self._planner.programs.tiny_checkpoint, partial(_is_checkpoint, toy)
             if failure := await self._make(toy, command, is_made):
                 raise StartError(f"Making the toy checkpoint failed: it {failure}")
         self._display.say(
-            f"No model.model_path is configured: using the toy model in {shown(toy)}. Its weights "
+            f"No model.model_path is configured: using the toy model in {toy}. Its weights "
             "are random, so what it says means nothing.",
             "yellow",
         )
@@ -133,7 +133,7 @@ class DefaultModels:
             return True
         download = "" if exists else ": a single download of 70 MB"
         missing = ", whose transcriber is missing: a download of 70 MB" if is_current else download
-        self._display.say(f"Assembling the embedded model in {shown(folder)}{missing}")
+        self._display.say(f"Assembling the embedded model in {folder}{missing}")
         flags = ("--earlier", str(folder)) if exists else ()
         command = self._planner.programs.embedded_checkpoint
         if not await self._make(folder, command, is_complete, *flags):
@@ -179,11 +179,6 @@ class DefaultModels:
     async def _kill(self, child: Child) -> None:
         child.kill()
         await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
-
-
-def shown(path: Path) -> str:
-    """Return a path for display, relative to `HOME` if it is below it."""
-    return str(path.relative_to(HOME)) if path.is_relative_to(HOME) else str(path)
 
 
 def _content(file: Path) -> bytes | None:

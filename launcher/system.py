@@ -10,7 +10,7 @@ from itertools import chain
 from config import Settings, SettingsError
 from core.files import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, gateway_tls, lan_addresses
-from launcher.default_models import DefaultModels, shown
+from launcher.default_models import DefaultModels
 from launcher.display import Display
 from launcher.machine import PortError, check_port, find_gpus
 from launcher.plan import COMMAND, Backend, Planner
@@ -65,7 +65,7 @@ class System:
         await self._clean_up()
         tls = await asyncio.to_thread(gateway_tls, self._service)
         if tls and tls.made and tls.made.is_new:
-            place = shown(tls.certfile.parent)
+            place = tls.certfile.parent
             self._display.say(f"Generated a self-signed certificate in {place}")
         workers, *others = self._planner.groups(gpus, tls)
         for plan in chain(*reversed(others), workers):  # the gateway's is named first
@@ -136,7 +136,7 @@ class System:
             say("  and all traffic is unencrypted", "yellow")
         say(f"  {self._planner.settings.recording.summary}")
         announce_admin(self._display, self._supervisor.urls[0], self._planner.settings)
-        say(f"  logs: {shown(self._planner.logs)}")
+        say(f"  logs: {self._planner.logs}")
         say(f"  stop: Ctrl-C, or {COMMAND} --stop")
 
 
@@ -148,7 +148,7 @@ def announce_admin(display: Display, url: str, settings: Settings) -> None:
     elif security.insecure_admin:
         display.say(f"  administration: {url}/admin, open to everyone", "yellow")
     else:
-        place = shown(settings.service.data_dir / TOKEN_FILE)
+        place = settings.service.data_dir / TOKEN_FILE
         display.say(f"  administration: {url}/admin, with the token in {place}")
     show_admin_link(display, url, settings)
 

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).resolve().parent
-INSTALL: Final = "pip install 'minicpmo-live[worker]'"
 MISSING: Final = 2  # exit status
 
 
 def main() -> None:
     # The only place that makes the server's folder importable: docs/decisions/0008-one-wheel.md.
     server = PACKAGE / "server"
-    folder = str(server if server.is_dir() else PACKAGE.parent)
+    is_clone = not server.is_dir()
+    folder = str(PACKAGE.parent if is_clone else server)
     sys.path.insert(0, folder)
     others = os.environ.get("PYTHONPATH")  # for child processes
     os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{others}" if others else folder
     try:
         from launcher.command import app
     except ModuleNotFoundError as error:
-        print(f"{error.name} is missing; a server needs: {INSTALL}", file=sys.stderr)
+        # As `install_command` of the settings, which an installation without extras cannot import.
+        install = "scripts/setup.sh worker" if is_clone else "pip install 'minicpmo-live[worker]'"
+        print(f"{error.name} is missing; a server needs: {install}", file=sys.stderr)
         sys.exit(MISSING)
     app(prog_name="minicpmo-live")
 

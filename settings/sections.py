@@ -44,7 +44,7 @@ class ModelSettings(Section):
     """Checkpoint: a folder or a Hugging Face hub id; null: the default chosen by `embedded`."""
     embedded: Embedded = "auto"
     """Default model when model_path is null. auto: nano at once, and the cascade for new
-    conversations once its files (0.5 GB) are downloaded; cascade: download first, then start; nano:
+    conversations once its files (0.6 GB) are downloaded; cascade: download first, then start; nano:
     nano only; toy: a tiny untrained checkpoint, for tests.
     """
     pt_path: ProjectPath | None = None

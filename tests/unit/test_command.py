@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import minicpmo_live.__main__ as command
 from launcher.command import HELLO, app
+from settings.fields import install_command
 from tests.source_tree import ROOT
 
 
@@ -69,15 +70,24 @@ def test_another_program_gets_what_is_its_own(
     assert started == [[sys.executable, "-P", "-m", *wanted]]
 
 
+@pytest.mark.parametrize("is_clone", [True, False])
 def test_without_the_server_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    is_clone: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    server = ROOT if is_clone else tmp_path / "server"
+    if not is_clone:
+        server.mkdir()
+        monkeypatch.setattr(command, "PACKAGE", tmp_path)
+    monkeypatch.setattr("settings.fields.IS_INSTALLED", not is_clone)
     monkeypatch.setenv("PYTHONPATH", "before")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "launcher.command", None)
     with pytest.raises(SystemExit) as ended:
         command.main()
     assert ended.value.code == command.MISSING
-    assert command.INSTALL in capsys.readouterr().err
-    assert sys.path[0] == str(ROOT)
-    assert os.environ["PYTHONPATH"] == f"{ROOT}{os.pathsep}before"
+    assert capsys.readouterr().err.endswith(f": {install_command('worker')}\n")
+    assert sys.path[0] == str(server)
+    assert os.environ["PYTHONPATH"] == f"{server}{os.pathsep}before"

@@ -65,6 +65,16 @@ class Machine:
         return await DefaultModels(self.planner, display, pace, self.source).ensure_checkpoint()
 
 
+def test_a_place_is_named_in_full_since_the_server_is_started_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.default_models.HOME", tmp_path)
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    folder = machine.ensure()
+    assert f"Assembling the embedded model in {folder}" in machine.printed.getvalue()
+
+
 def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, EMBEDDED)
     machine.release("new")

@@ -180,7 +180,7 @@ def test_a_port_in_use_is_named_before_any_file_is_touched(
         before = sorted(tmp_path.iterdir())
         done = CliRunner().invoke(program, given)
     assert done.exit_code == BAD_START, done.output
-    told = done.stderr.replace("\n", " ")
+    told = " ".join(done.stderr.split())  # without the console's line breaks
     assert f"port {port} of 127.0.0.1 is already in use by process {os.getpid()} (" in told
     assert "--port or service.gateway_port" in told
     assert sorted(tmp_path.iterdir()) == before and outstanding.exists()

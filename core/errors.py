@@ -217,7 +217,7 @@ class InvalidSessionIdError(
 
 
 class SessionTimeoutError(OmniError, code=ErrorCode.TIMEOUT, close=CloseCode.NORMAL, http=504):
-    """The session ended because no request came in time."""
+    """The session ended because no request was received in time."""
 
 
 class ContextFullError(OmniError, code=ErrorCode.CONTEXT_FULL, close=CloseCode.NORMAL, http=413):

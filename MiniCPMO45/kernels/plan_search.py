@@ -40,6 +40,7 @@ ROWS = (1, FEW_ROWS, 32, 64, 128, 256, 512, 1024)  # the most of each plan
 LEAST_BYTES = 1_000_000  # of a weight; the products of smaller ones take little time
 KEPT = 3  # of the fastest plans, also measured with more rows
 WARM_UP_MS, SAMPLES_MS = 2, 10
+MOST_RESULTS = 2**26  # of a product; comparing so many takes a gigabyte
 MOST_DISTANCE = 0.05  # of a kernel's results from PyTorch's, relative
 EPS = 1e-6
 FILE = "products.json"
@@ -119,6 +120,8 @@ def search(product: Product, dtype: torch.dtype) -> Plans:
     plans: list[tuple[int, Plan | None]] = []
     tried: list[Plan] = []
     for rows in ROWS:
+        if rows * product.weight.shape[0] > MOST_RESULTS:
+            break
         run = product.of_random(rows, dtype)
         if rows <= FEW_ROWS:
             tried = list(candidates(product.weight, rows))

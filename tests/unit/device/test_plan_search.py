@@ -82,6 +82,13 @@ def test_the_fastest_plans_are_found(
     assert len(with_more) == plan_search.KEPT + 1 and {None, TILE, LONG} <= with_more
 
 
+def test_products_too_large_to_compare_are_not_measured(
+    measured: list[tuple[Plan | None, int]], weight: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_search, "MOST_RESULTS", 32 * COLUMNS)
+    assert search(Product(weight), torch.float32) == WANTED[:2]
+
+
 def test_a_plan_that_fails_or_is_wrong_is_left_out(
     measured: list[tuple[Plan | None, int]], weight: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from MiniCPMO45.kernels.product_plans import (
     plans_to_json,
     product_name,
 )
-from MiniCPMO45.kernels.products import multiply_planned
+from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.kernels.quantised import GROUP, QuantisedWeight, Scheme, Weight
 
 logger = logging.getLogger(__name__)
@@ -64,9 +64,8 @@ class Product:
         outputs, inputs = self.weight.shape
         x = torch.randn(rows, inputs, device=self.stored.device, dtype=dtype)
         residual = x.new_zeros(rows, outputs) if self.adds else None
-        return lambda plan: multiply_planned(
-            plan, x, self.weight, self.norm, EPS, residual=residual, is_gated=self.is_gated
-        )
+        call = partial(multiply, x, self.weight, self.norm, EPS, residual=residual)
+        return lambda plan: call(is_gated=self.is_gated, choose=lambda *_: plan)
 
 
 @torch.inference_mode()

@@ -94,7 +94,7 @@ def product_name(weight: Weight, dtype: torch.dtype, *, is_gated: bool) -> str:
     return f"{' '.join(kinds)} {outputs // 2 if is_gated else outputs}x{inputs}"
 
 
-def product_plan(x: Tensor, weight: Weight, *, is_gated: bool = False) -> Plan | None:
+def product_plan(x: Tensor, weight: Weight, is_gated: bool = False) -> Plan | None:
     """Choose our kernel for rows [M, K] and a weight; None means PyTorch's."""
     plans = None
     if x.is_cuda:

@@ -6,7 +6,7 @@ published names; a quantised layer has the buffers `values` and `scales` in plac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -110,30 +110,16 @@ def multiply(
     *,
     residual: Tensor | None = None,
     is_gated: bool = False,
+    choose: Callable[[Tensor, Weight, bool], Plan | None] = product_plan,
 ) -> Tensor:
     """Multiply contiguous rows x [M, K], normalised first if there is a norm [K]: [M, N].
 
     The weight is [N, K], or if gated [2N, K], and the result silu(gate) * up of its halves. A
-    residual [M, N] is added; then there is no norm.
+    residual [M, N] is added; then there is no norm. `choose` returns the kernel's plan, or None for
+    PyTorch's product, which is also used where kernels do not run.
     """
-    plan = None
-    if runs_kernels(x):
-        plan = product_plan(x, weight, is_gated=is_gated)
-    return multiply_planned(plan, x, weight, norm, eps, residual=residual, is_gated=is_gated)
-
-
-def multiply_planned(
-    plan: Plan | None,
-    x: Tensor,
-    weight: Weight,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    *,
-    residual: Tensor | None = None,
-    is_gated: bool = False,
-) -> Tensor:
-    """`multiply` by a plan; None means PyTorch's product."""
     by_kernel, dtype = runs_kernels(x), x.dtype
+    plan = choose(x, weight, is_gated) if by_kernel else None
     scales: Tensor | None = None
     if isinstance(weight, QuantisedWeight) and weight.scheme is Scheme.FP8:
         x, scales = scale_rows(x, norm, eps)  # tensor cores read both operands as they are stored

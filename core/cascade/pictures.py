@@ -1,4 +1,4 @@
-"""Pictures of a live call, of which the newest is described when a question is about it. Pure."""
+"""Pictures of a duplex call, of which the newest is described when a question is about it. Pure."""
 
 from __future__ import annotations
 

@@ -139,13 +139,19 @@ WATCHED_SUSPENSION = """() => {
 }"""
 
 
-def test_a_pause_holds_a_file_and_the_microphone_beside_it(
-    visit: Visits, fake_site: RunningSystem
-) -> None:
-    page = open_call(visit, fake_site, source="mix", pad_after_s=30)
+def start_mix(visit: Visits, site: RunningSystem) -> Page:
+    """Start a call with a file and the microphone beside it."""
+    page = open_call(visit, site, source="mix", pad_after_s=30)
     page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
     expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
     calls.start(page)
+    return page
+
+
+def test_a_pause_holds_a_file_and_the_microphone_beside_it(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = start_mix(visit, fake_site)
     calls.wait_for_units(page, 1)
     page.evaluate(WATCHED_SUSPENSION)
     calls.press(page, "pause")
@@ -157,10 +163,7 @@ def test_a_pause_holds_a_file_and_the_microphone_beside_it(
 def test_a_file_goes_on_when_the_microphone_beside_it_comes_back(
     visit: Visits, fake_site: RunningSystem
 ) -> None:
-    page = open_call(visit, fake_site, source="mix", pad_after_s=30)
-    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
-    expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
-    calls.start(page)
+    page = start_mix(visit, fake_site)
     calls.wait_for_units(page, 2)
     before = page.evaluate("document.querySelector('#file-progress').value")
     unplug(page, "microphone")

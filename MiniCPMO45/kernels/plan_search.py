@@ -1,7 +1,4 @@
-"""Measures the plans of matrix products that a card has none for; Triton's cache keeps them.
-
-Every timed product reads its weight from memory, as in a pass over all layers.
-"""
+"""Measures the plans of matrix products that a card has none for; Triton's cache keeps them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product as combinations
 from pathlib import Path
@@ -38,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 ROWS = (1, FEW_ROWS, 32, 64, 128, 256, 512, 1024)  # the most of each plan
 LEAST_BYTES = 1_000_000  # of a weight; the products of smaller ones take little time
+WIDE = 128  # rows of a program, instead of 64, from so many rows on
 KEPT = 3  # of the fastest plans, also measured with more rows
 WARM_UP_MS, SAMPLES_MS = 2, 10
 MOST_RESULTS = 2**26  # of a product; comparing so many takes a gigabyte
@@ -60,20 +58,37 @@ class Product:
         return self.weight.values if isinstance(self.weight, QuantisedWeight) else self.weight
 
     def of_random(self, rows: int, dtype: torch.dtype) -> Callable[[Plan | None], Tensor]:
-        """Return the product of random rows as a function of the plan."""
+        """Return a function of the plan: the products of random rows by copies of the weight.
+
+        The copies exceed a card's cache, so that each is read from memory; the last product is
+        returned.
+        """
         outputs, inputs = self.weight.shape
         x = torch.randn(rows, inputs, device=self.stored.device, dtype=dtype)
         residual = x.new_zeros(rows, outputs) if self.adds else None
-        call = partial(multiply, x, self.weight, self.norm, EPS, residual=residual)
-        return lambda plan: call(is_gated=self.is_gated, choose=lambda *_: plan)
+        calls = [
+            partial(multiply, x, weight, self.norm, EPS, residual=residual, is_gated=self.is_gated)
+            for weight in self._copies()
+        ]
+        return lambda plan: [call(choose=lambda *_: plan) for call in calls][-1]
+
+    def _copies(self) -> Iterator[Weight]:
+        yield self.weight
+        if self.stored.is_cuda:
+            cache = torch.cuda.get_device_properties(self.stored.device).L2_cache_size
+            for _ in range(2 * cache // self.stored.nbytes):
+                if isinstance(self.weight, QuantisedWeight):
+                    yield QuantisedWeight(self.weight.values.clone(), self.weight.scales.clone())
+                else:
+                    yield self.weight.clone()
 
 
 @torch.inference_mode()
 def find_plans(products: Sequence[Product], dtype: torch.dtype, *, show_progress: bool) -> None:
     """Find plans for products of rows of a dtype on the current device, unless they are known.
 
-    Compiling some twenty kernels for each product takes most of the time. One thread does it, since
-    Triton up to 3.6 may mix up kernels that several threads launch.
+    Compiling some twenty kernels takes most of the 14 s of a product on an H200. One thread does
+    it, since Triton up to 3.6 may mix up kernels that several threads launch.
     """
     known, kept = plans_of(card := torch.cuda.get_device_name()), _kept(card)
     known.update(kept)
@@ -117,13 +132,15 @@ def _kept(card: str) -> dict[str, Plans]:
 def search(product: Product, dtype: torch.dtype) -> Plans:
     """Return the fastest plans by rows, up to those where PyTorch's product is faster."""
     plans: list[tuple[int, Plan | None]] = []
-    tried: list[Plan] = []
+    tried: list[Any] = []
     for rows in ROWS:
         if rows * product.weight.shape[0] > MOST_RESULTS:
             break
         run = product.of_random(rows, dtype)
         if rows <= FEW_ROWS:
             tried = list(candidates(product.weight, rows))
+        elif rows == WIDE:
+            tried += [replace(plan, most_rows=WIDE) for plan in tried]
         wanted = run(None)
         right = [plan for plan in tried if _is_right(run, plan, wanted)]
         times = {plan: _median_ms(run, plan) for plan in (None, *right)}
@@ -149,7 +166,8 @@ def candidates(weight: Weight, rows: int) -> Iterator[Plan]:
             return
     steps, stages = ((GROUP,), (3, 5)) if is_packed else ((128, 256), (6,))
     for block_n, block_k, warps in combinations((16, 32, 64, 128), steps, (1, 2, 4, 8)):
-        if weight.shape[1] % block_k == 0 and block_n * block_k // (32 * warps) == 64:
+        values = block_n * block_k // (32 * warps)
+        if weight.shape[1] % block_k == 0 and values in (64, 128):
             yield from (FewRowsPlan(block_n, block_k, warps, count) for count in stages)
 
 
@@ -164,7 +182,11 @@ def _is_right(run: Callable[[Plan | None], Tensor], plan: Plan, wanted: Tensor) 
 
 
 def _median_ms(run: Callable[[Plan | None], Tensor], plan: Plan | None) -> float:
+    """Time a graph, since the host may take longer to launch a kernel than the card to run it."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run(plan)
     timed = triton.testing.do_bench(
-        partial(run, plan), warmup=WARM_UP_MS, rep=SAMPLES_MS, return_mode="median"
+        graph.replay, warmup=WARM_UP_MS, rep=SAMPLES_MS, return_mode="median"
     )
     return float(timed)

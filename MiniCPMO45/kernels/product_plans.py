@@ -1,8 +1,7 @@
 """Tile sizes of the matrix products, by card, weight and number of rows.
 
-They are measured: for the published checkpoint on an H200 in a file beside this one (a product
-alone, and those of up to 16 rows among the other kernels of whole layers), and otherwise by
-`plan_search` when an engine first starts on a card.
+They are measured: for the published checkpoint on an H200 in a file beside this one, and otherwise
+by `plan_search` when an engine first starts on a card.
 """
 
 from __future__ import annotations

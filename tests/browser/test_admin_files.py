@@ -69,11 +69,12 @@ def test_a_voice_is_added_heard_and_deleted_after_a_yes(
 
 
 def test_a_voice_falls_silent_when_the_login_ends(
-    visit: Visits, problems: Problems, shared_site: SiteMaker
+    visit: Visits, problems: Problems, shared_site: SiteMaker, tmp_path: Path
 ) -> None:
     problems.allow("HTTP 401 .*/api/")
     system = shared_site(workers=1, config={"security": {"admin_token": TOKEN}})
     page = visit(f"/admin#token={TOKEN.replace(' ', '%20')}", at=system)
+    page.locator("[data-goto=voices]").click()
     page.evaluate(
         """() => {
             const { play } = HTMLMediaElement.prototype;
@@ -84,13 +85,14 @@ def test_a_voice_falls_silent_when_the_login_ends(
             };
         }"""
     )
-    page.locator("[data-goto=presets]").click()
-    panel = section(page, "presets").locator("details", has=page.locator(".admin-listen")).first
-    panel.locator("summary").click()
-    panel.locator(".admin-listen").first.click()
-    page.wait_for_function("globalThis.sounding?.paused === false")
+    path = write_speech(tmp_path / "Ada.wav", speech_16k("ref_voice"))
+    page.locator("#voice-file").set_input_files(path)
+    page.get_by_role("button", name="Upload").click()
+    page.get_by_role("button", name="Listen: Ada").click()
+    page.wait_for_function("() => globalThis.sounding?.paused === false")
     page.context.clear_cookies()
-    look_again(page)
+    page.locator("#voice-file").set_input_files(path)
+    page.get_by_role("button", name="Upload").click()
     expect(page.locator("#board")).to_be_hidden()
     assert page.evaluate("globalThis.sounding.paused")
 

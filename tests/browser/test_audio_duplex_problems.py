@@ -91,6 +91,7 @@ def test_the_model_is_still_loading(visit: Visits, fake_site: RunningSystem) -> 
     page.goto("/audio_duplex")
     expect(page.locator("#service-note")).to_contain_text("The model is still loading.")
     calls.start(page)  # one may start already: the server has the call wait for a worker
+    page.unroute_all(behavior="wait")
 
 
 def test_the_server_goes_away(visit: Visits, shared_site: SiteMaker, problems: Problems) -> None:

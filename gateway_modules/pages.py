@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -307,7 +307,7 @@ class PresetLibrary:
         return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
 
     def _described(self, preset: Preset) -> Preset:
-        content = [
+        items = [
             item if isinstance(item, PresetText) else self._described_audio(item)
             for item in preset.system_content
         ]
@@ -315,7 +315,7 @@ class PresetLibrary:
         voice = self._described_audio(PresetAudio(path=path)) if path else None
         return preset.model_copy(
             update={
-                "system_content": [item for item in content if item is not None],
+                "system_content": _present(items),
                 "ref_audio": voice,
                 "ref_audio_path": path if voice else None,
             }
@@ -344,6 +344,22 @@ class PresetLibrary:
             return path if path.is_relative_to(self._assets) and path.is_file() else None
         except (OSError, RuntimeError, ValueError):
             return None
+
+
+def _present(items: Sequence[PresetText | PresetAudio | None]) -> list[PresetText | PresetAudio]:
+    """Leave out missing samples, and a text directly before one, which introduces it.
+
+    The last text is the prompt, and stays.
+    """
+    last_text = max(
+        (at for at, item in enumerate(items) if isinstance(item, PresetText)), default=0
+    )
+    return [
+        item
+        for at, item in enumerate(items)
+        if item is not None
+        and not (isinstance(item, PresetText) and at < last_text and items[at + 1] is None)
+    ]
 
 
 def _stamp(folder: Path) -> Stamp:

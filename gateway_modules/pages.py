@@ -22,6 +22,7 @@ import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.types import Scope
 
+from config import install_command
 from core.errors import NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
@@ -36,7 +37,6 @@ VERSIONED: Final = re.compile(r"/static/v-(?P<version>[0-9a-f]{12})/")
 VOICE_DETECTOR: Final = "silero"
 VOICE_DETECTOR_PACKAGE: Final = "silero_vad"  # its file comes with the worker's Python packages
 VOICE_DETECTOR_FILE: Final = "silero_vad.onnx"
-VOICE_DETECTOR_COMMAND: Final = "scripts/setup.sh worker"
 
 
 class Manifest(BaseModel):
@@ -80,7 +80,7 @@ class Pages:
                 path = (self.libraries / library / name).resolve()
             if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
                 return path
-        command = VOICE_DETECTOR_COMMAND if is_detector else BUILD_COMMAND
+        command = install_command("worker") if is_detector else BUILD_COMMAND
         raise NotFoundError(
             f"The library file {library}/{name} is not installed on this server. "
             f"Run {command} there and reload this page."

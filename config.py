@@ -29,6 +29,7 @@ from settings.sources import (
     SettingsError,
     Source,
     explain,
+    found_in_text,
     known_keys,
     nested,
     read_environment,
@@ -158,7 +159,7 @@ def load_settings(
         path: The file; None is `config.json` in `HOME`, which need not exist.
         overrides: Values from the command line by "section.key"; None is "not given".
         only: The keys that are read; all others, valid or not, keep their defaults. A file that
-            is no valid configuration is logged and ignored.
+            is no valid configuration is logged, and searched for them as text.
 
     Raises:
         SettingsError: The file cannot be read, or values are invalid; it names all of them.
@@ -174,9 +175,15 @@ def load_settings(
     except SettingsError as error:
         if only is None or not file.exists():
             raise
-        names = ", ".join(only)
-        log.warning("%s\nIt is ignored; not taken from it: %s", error, names)
-        from_file = Source(f"in {file.name}", {})
+        from_file = Source(f"in {file.name}", found_in_text(file, only))
+        taken = ", ".join(f"{key} = {value}" for key, value in from_file.values.items())
+        missed = ", ".join(key for key in only if key not in from_file.values)
+        log.warning(
+            "%s\nTaken from its text: %s; not found there: %s",
+            error,
+            taken or "nothing",
+            missed or "nothing",
+        )
     sources = [
         from_file,
         read_environment(Settings),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.types import Scope
 
+from config import install_command
 from core.errors import NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
@@ -36,7 +37,6 @@ VERSIONED: Final = re.compile(r"/static/v-(?P<version>[0-9a-f]{12})/")
 VOICE_DETECTOR: Final = "silero"
 VOICE_DETECTOR_PACKAGE: Final = "silero_vad"  # its file comes with the worker's Python packages
 VOICE_DETECTOR_FILE: Final = "silero_vad.onnx"
-VOICE_DETECTOR_COMMAND: Final = "scripts/setup.sh worker"
 
 
 class Manifest(BaseModel):
@@ -80,7 +80,7 @@ class Pages:
                 path = (self.libraries / library / name).resolve()
             if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
                 return path
-        command = VOICE_DETECTOR_COMMAND if is_detector else BUILD_COMMAND
+        command = install_command("worker") if is_detector else BUILD_COMMAND
         raise NotFoundError(
             f"The library file {library}/{name} is not installed on this server. "
             f"Run {command} there and reload this page."
@@ -307,7 +307,7 @@ class PresetLibrary:
         return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
 
     def _described(self, preset: Preset) -> Preset:
-        content = [
+        items = [
             item if isinstance(item, PresetText) else self._described_audio(item)
             for item in preset.system_content
         ]
@@ -315,7 +315,7 @@ class PresetLibrary:
         voice = self._described_audio(PresetAudio(path=path)) if path else None
         return preset.model_copy(
             update={
-                "system_content": [item for item in content if item is not None],
+                "system_content": _present(items),
                 "ref_audio": voice,
                 "ref_audio_path": path if voice else None,
             }
@@ -344,6 +344,22 @@ class PresetLibrary:
             return path if path.is_relative_to(self._assets) and path.is_file() else None
         except (OSError, RuntimeError, ValueError):
             return None
+
+
+def _present(items: Sequence[PresetText | PresetAudio | None]) -> list[PresetText | PresetAudio]:
+    """Leave out missing samples, and a text directly before one, which introduces it.
+
+    The last text is the prompt, and stays.
+    """
+    last_text = max(
+        (at for at, item in enumerate(items) if isinstance(item, PresetText)), default=0
+    )
+    return [
+        item
+        for at, item in enumerate(items)
+        if item is not None
+        and not (isinstance(item, PresetText) and at < last_text and items[at + 1] is None)
+    ]
 
 
 def _stamp(folder: Path) -> Stamp:

@@ -25,6 +25,10 @@ from settings.embedded import CASCADE_FOLDER
 
 HELLO: Final = PROJECT_ROOT / "examples" / "hello.wav"
 BENCHMARKS: Final = PROJECT_ROOT / "benchmarks"
+TALK_DEFAULTS: Final = """\
+It passes the options on to the program described below. None is required: --audio is
+examples/hello.wav, --out is reply.wav, --mode is duplex, and --checkpoint is the variable
+CHECKPOINT, or the embedded model."""
 # Arguments of the started program are passed on unchanged.
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -46,7 +50,10 @@ def talk(context: typer.Context) -> None:
     """Converse with a recording, [AUDIO-OR-VIDEO] and options, without a server."""
     sound, flags = _first_word(context)
     given = ["--audio", sound or str(HELLO), "--mode", "duplex", "--out", "reply.wav"]
-    if not {"--checkpoint", "--help"} & {flag.partition("=")[0] for flag in flags}:
+    if {"-h", "--help"} & {*flags}:
+        flags = ["--help"]
+        typer.echo(f"Usage: minicpmo-live talk [AUDIO-OR-VIDEO] [OPTIONS]\n\n{TALK_DEFAULTS}")
+    elif "--checkpoint" not in [flag.partition("=")[0] for flag in flags]:
         checkpoint = os.environ.get("CHECKPOINT")
         given += ["--checkpoint", checkpoint or str(_embedded(read_settings(None)))]
     _become("core.talk", [*given, *flags])  # later flags override earlier ones

@@ -104,7 +104,9 @@ def check_port(host: str, port: int, setting: str = "") -> None:
                 errno.EACCES: "requires root; choose a port above 1023",
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
-            chosen_by = f"; it is set by {setting}" if setting else ""
+            is_used = error.errno == errno.EADDRINUSE
+            remedy = "stop that program or choose another port with" if is_used else "it is set by"
+            chosen_by = f"; {remedy} {setting}" if setting else ""
             raise PortError(f"port {port} of {host} {reason}{chosen_by}") from error
 
 

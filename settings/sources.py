@@ -8,7 +8,9 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,19 @@ def read_file(path: Path, *, is_required: bool) -> Source:
     if not isinstance(sections, dict):
         raise SettingsError(f"{path} holds {shown(sections)} instead of an object of sections")
     return Source(f"in {path.name}", flat(sections, path.name))
+
+
+def found_in_text(path: Path, keys: Collection[str]) -> dict[str, object]:
+    """Search a file that is not valid JSON for members named like the keys."""
+    values: dict[str, object] = {}
+    with suppress(OSError):
+        text = path.read_text(encoding="utf8", errors="replace")
+        for key in keys:
+            name = key.partition(".")[2]
+            member = re.search(rf'"{name}"\s*:\s*("(?:[^"\\\n]|\\.)*"|[0-9.]+)', text)
+            with suppress(ValueError):
+                values |= {key: json.loads(member[1])} if member else {}
+    return values
 
 
 def read_environment(model: type[BaseSettings]) -> Source:

@@ -24,7 +24,9 @@ EXECUTED = {
     ("openai-realtime.md", 0): PROGRAMS,
     ("operate.md", 2): COMMANDS + "test_the_trace_id_is_what_the_command_prints",
     ("operate.md", 3): PROGRAMS,
-    ("operate.md", 4): COMMANDS + "test_what_would_be_deleted_is_listed",
+    ("operate.md", 4): COMMANDS + "test_the_state_is_what_was_backed_up",
+    ("operate.md", 5): COMMANDS + "test_the_state_is_what_was_backed_up",
+    ("operate.md", 6): COMMANDS + "test_what_would_be_deleted_is_listed",
     **{("talk.md", number): PROGRAMS for number in range(6)},
     ("transformers.md", 0): "tests/model/test_auto.py::test_documented_example_runs",
 }

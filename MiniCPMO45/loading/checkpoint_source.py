@@ -185,8 +185,11 @@ def _advice(repo: str, revision: str | None, cache_dir: str | Path | None, error
         )
     lines = str(error).strip().splitlines()
     reason = lines[0].rstrip(".") if lines else type(error).__name__
+    is_public = repo == HUGGINGFACE_ID
+    elsewhere = f" or ModelScope ({MODELSCOPE_ID})" if is_public else ""
+    spelling = "" if is_public else f"the spelling (the public checkpoint is {HUGGINGFACE_ID}), "
     return (
-        f"{wanted} cannot be fetched from Hugging Face ({reason}). Check the network, "
-        f"the proxy (HTTPS_PROXY) and the free space of {cache}; use a mirror (HF_ENDPOINT) or "
-        f"ModelScope ({MODELSCOPE_ID}); {by_hand}."
+        f"{wanted} cannot be fetched from Hugging Face ({reason}). Check {spelling}the network, "
+        f"the proxy (HTTPS_PROXY) and the free space of {cache}; use a mirror (HF_ENDPOINT)"
+        f"{elsewhere}; {by_hand}."
     )

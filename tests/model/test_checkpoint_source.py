@@ -12,7 +12,12 @@ from huggingface_hub import errors as hub_errors
 
 from MiniCPMO45.loading import checkpoint_source
 from MiniCPMO45.loading.checkpoint import INDEX_FILE
-from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
+from MiniCPMO45.loading.checkpoint_source import (
+    HUGGINGFACE_ID,
+    MODELSCOPE_ID,
+    CheckpointError,
+    find_checkpoint,
+)
 from tests.fakes.toy_checkpoint import write_config
 
 
@@ -133,6 +138,9 @@ def test_unreachable_hub_is_one_error(error: Exception, monkeypatch: pytest.Monk
     assert str(error).splitlines()[0] in text
     assert "HF_ENDPOINT" in text and "hf download owner/name --local-dir" in text
     assert "\n" not in text
+    assert MODELSCOPE_ID not in text and f"the public checkpoint is {HUGGINGFACE_ID}" in text
+    with pytest.raises(CheckpointError, match=rf"Check the network.* ModelScope \({MODELSCOPE_ID}"):
+        find_checkpoint(HUGGINGFACE_ID)
 
 
 def test_offline_error_names_the_missing_copy(monkeypatch: pytest.MonkeyPatch) -> None:

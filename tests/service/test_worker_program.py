@@ -197,7 +197,7 @@ def test_a_port_in_use_is_named_before_the_worker_begins(
         done = CliRunner().invoke(cli, ["--backend", "fake", "--port", str(port)])
     assert done.exit_code == UNUSABLE, done.output
     assert f"port {port} of 127.0.0.1 is already in use" in done.stderr
-    assert "--port or service.worker_base_port" in done.stderr
+    assert "choose another port with --port or service.worker_base_port" in done.stderr
     assert not [*tmp_path.iterdir()]
 
 

@@ -155,6 +155,19 @@ def test_of_a_missing_library_one_learns_what_to_run(tmp_path: Path) -> None:
         built(tmp_path).library_file("uplot", "index.js")
 
 
+@pytest.mark.parametrize(
+    ("is_installed", "command"),
+    [(False, "scripts/setup.sh worker"), (True, r"pip install 'minicpmo-live\[worker\]'")],
+)
+def test_of_a_missing_voice_detector_one_learns_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_installed: bool, command: str
+) -> None:
+    monkeypatch.setattr("settings.fields.IS_INSTALLED", is_installed)
+    monkeypatch.setattr("gateway_modules.pages.find_spec", lambda package: None)
+    with pytest.raises(NotFoundError, match=f"Run {command} there"):
+        built(tmp_path).library_file("silero", "silero_vad.onnx")
+
+
 @pytest.mark.parametrize("name", ["../../manifest.json", "", "../marked/none.js", "/etc/passwd"])
 def test_nothing_outside_the_libraries_is_found(root: Path, name: str) -> None:
     with pytest.raises(NotFoundError):

@@ -57,6 +57,7 @@ def test_a_folder_is_named_as_the_setting_takes_it(
             ["talk", "--checkpoint", "c"],
             f"core.talk --audio {HELLO} --mode duplex --out reply.wav --checkpoint c",
         ),
+        (["talk", "-h"], f"core.talk --audio {HELLO} --mode duplex --out reply.wav --help"),
         (["talk", "--help"], f"core.talk --audio {HELLO} --mode duplex --out reply.wav --help"),
     ],
 )
@@ -65,7 +66,9 @@ def test_another_program_gets_what_is_its_own(
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, line: started.append(line))
-    CliRunner().invoke(app, arguments)
+    done = CliRunner().invoke(app, arguments)
+    usage = "minicpmo-live talk [AUDIO-OR-VIDEO] [OPTIONS]"
+    assert (usage in done.output) == ("--help" in program)
     wanted = program.split() if isinstance(program, str) else program
     assert started == [[sys.executable, "-P", "-m", *wanted]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings, load_settings
+from core.store import Store
 from core.telemetry import call_ids
 from tests.documents import EXECUTED, PAGES, blocks
 from tests.source_tree import ROOT
@@ -63,12 +65,30 @@ def test_what_would_be_deleted_is_listed(tmp_path: Path) -> None:
     recording = tmp_path / "data" / "sessions" / "adx_20200101_1"
     recording.mkdir(parents=True)
     os.utime(recording, (0, 0))
-    command = blocks("operate.md")[4].text.replace(
+    command = blocks("operate.md")[6].text.replace(
         ".venv/bin/python session", f"{sys.executable} {ROOT}/session"
     )
     env = {**os.environ, "OMNI_SERVICE_DATA_DIR": str(tmp_path / "data")}
     listed = subprocess.check_output(["bash", "-euc", command], env=env, text=True)
     assert recording.name in listed and recording.is_dir()
+
+
+def test_the_state_is_what_was_backed_up(tmp_path: Path) -> None:
+    back_up, restore = (block.text for block in blocks("operate.md")[4:6])
+    store = Store(tmp_path / "data")
+
+    def keep(app: str) -> None:
+        with store.transaction() as state:
+            state.execute("INSERT INTO apps VALUES (?, 1)", (app,))
+
+    keep("before")
+    subprocess.run(["bash", "-euc", back_up], cwd=tmp_path, check=True)
+    keep("after")
+    shutil.copytree(tmp_path / "data", tmp_path / "backup" / "data")  # its log is not merged yet
+    shutil.move(tmp_path / "copy.db", tmp_path / "backup")
+    subprocess.run(["bash", "-euc", restore], cwd=tmp_path / "backup", check=True)
+    restored = Store(tmp_path / "backup" / "data")
+    assert restored.rows("SELECT app_id FROM apps") == [("before",)]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from launcher.cli import EXIT_USAGE, Setup, create_app
+from config import load_settings
+from launcher.cli import EXIT_USAGE, NEEDED_WHILE_RUNNING, Setup, create_app
 from launcher.control import EXIT_NOT_RUNNING
+from launcher.run_folder import RunFolder
 
 
 def test_a_value_that_is_invalid_by_now_prevents_neither_status_nor_stop(
@@ -40,3 +43,19 @@ def test_a_file_that_is_no_configuration_by_now_is_named_and_ignored_by_status_a
     assert "config.json" in caplog.text and "service.data_dir" in caplog.text
     missing = ["--config", str(tmp_path / "missing.json"), "--stop"]
     assert runner.invoke(launcher, missing).exit_code == EXIT_USAGE
+
+
+def test_the_data_folder_of_a_file_that_is_no_json_by_now_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMNI_SERVICE_DATA_DIR", raising=False)
+    config, data = tmp_path / "config.json", tmp_path / 'the "data"'
+    config.write_text(
+        json.dumps({"service": {"drain_timeout_s": 2.5, "data_dir": str(data)}})[:-1] + ","
+    )
+    with RunFolder(data / "run").held():
+        given = ["--config", str(config), "--status"]
+        status = CliRunner().invoke(create_app(Setup()), given)
+    assert status.exit_code == 0, status.output
+    found = load_settings(config, only=NEEDED_WHILE_RUNNING).service
+    assert (found.data_dir, found.drain_timeout_s) == (data, 2.5)

@@ -111,6 +111,24 @@ def test_the_default_voice_may_appear_later(tmp_path: Path) -> None:
     assert described is not None and (described.name, described.duration) == ("own", 1.0)
 
 
+def test_a_missing_sample_takes_its_introduction_along(tmp_path: Path) -> None:
+    voice = tmp_path / "own.wav"
+    presets = library(tmp_path, voice)
+    folder = tmp_path / "presets" / "turnbased"
+    introduction, sample = "- {type: text, text: Speak so.}\n", "- {type: audio, path: default}\n"
+    prompt = "- {type: text, text: Be kind.}\n"
+    (folder / "a.yaml").write_text(f"id: a\nsystem_content:\n{introduction}{sample}{prompt}")
+    (folder / "b.yaml").write_text(f"id: b\nsystem_content:\n{prompt}{sample}")
+
+    def kept() -> list[list[str]]:
+        found = [preset.system_content for preset in presets.list_all()["turnbased"]]
+        return [[getattr(item, "text", "") for item in items] for items in found]
+
+    assert kept() == [["Be kind."], ["Be kind."]]
+    voice.write_bytes(wav(1.0))
+    assert kept() == [["Speak so.", "", "Be kind."], ["Be kind.", ""]]
+
+
 # Where the default voice is.
 
 

@@ -79,8 +79,12 @@ class ReturnTickets:
         order, issued_s = map(int, payload.split("."))
         if self.clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
             return None
-        self._last = max(self._last, order)
+        self.draw_after(order)
         return order
+
+    def draw_after(self, order: int) -> None:
+        """Draw later positions only, also when the clock is behind that of the gateway before."""
+        self._last = max(self._last, order)
 
     def is_spent(self, order: int) -> bool:
         return order in self._spent
@@ -253,6 +257,7 @@ class WorkerPool(TicketSource):
             ticket.order = self.tickets.draw()
         elif not self.tickets.is_spent(ticket.order):  # else its worker was lost
             self._check_quota(ticket.client, ticket.order)
+            self.tickets.draw_after(ticket.order)  # of a door: an earlier desk drew it
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
         ticket.position = len(self._queue)

@@ -10,14 +10,18 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
-from datetime import datetime
 from typing import Final
 
 import structlog
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
-from gateway_modules.queue.worker_connection import OUT_OF_SERVICE, UNANSWERED, WorkerConnection
+from gateway_modules.queue.worker_connection import (
+    OUT_OF_SERVICE,
+    UNANSWERED,
+    Clock,
+    WorkerConnection,
+)
 from gateway_modules.web.limits import happens
 from settings.workers import WorkerPlace, worker_place
 
@@ -110,7 +114,7 @@ class Directory(WorkerSet):
     # Raises WorkerUnreachableError if the worker does not answer in time.
     _probe: Callable[[WorkerConnection], Awaitable[WorkerHealth]]
     _after_poll: Callable[[], None]
-    _clock: Callable[[], datetime]
+    _clock: Clock
     is_running: bool = False
     drained: set[str] = field(default_factory=set)  # names, of workers not yet found too
     _answers: dict[WorkerPlace, Sequence[str]] = field(default_factory=dict)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from core.errors import OmniError
 from core.schemas.queue import RequestType, SocketKind
@@ -46,8 +47,22 @@ LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMIN
 """Requests that occupy a slot for a whole session, not for one reply."""
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
+class Clock(Protocol):
+    def __call__(self) -> datetime: ...
+
+    def elapsed_s(self) -> float:
+        """Return the time since some moment, which goes on evenly when the date is set."""
+
+
+class SystemClock:
+    def __call__(self) -> datetime:
+        return datetime.now(UTC)
+
+    def elapsed_s(self) -> float:
+        return time.monotonic()
+
+
+utc_now: Final = SystemClock()
 
 
 @dataclass(eq=False)
@@ -68,6 +83,7 @@ class Ticket:
     estimated_wait_s: float = 0.0
     assigned: WorkerConnection | None = None  # None while waiting or refused
     started_at: datetime = LONG_AGO
+    started_s: float = 0.0  # the same by `Clock.elapsed_s`
     status: WorkerStatus = WorkerStatus.IDLE
     is_cache_hit: bool = False  # the worker should hold exactly the requested history
     refusal: OmniError | None = None
@@ -221,7 +237,7 @@ class WorkerConnection:
 
     worker_id: str
     place: WorkerPlace
-    _clock: Callable[[], datetime] = utc_now
+    _clock: Clock = utc_now
     is_draining: bool = False
     has_left: bool = False
     tasks: list[Ticket] = field(default_factory=list)  # oldest first
@@ -292,7 +308,7 @@ class WorkerConnection:
         return next(islice(self.caches, lost, None)) if len(self.caches) >= available else None
 
     def serve(self, ticket: Ticket) -> None:
-        ticket.started_at = self._clock()
+        ticket.started_at, ticket.started_s = self._clock(), self._clock.elapsed_s()
         ticket.status = STATUS_OF_REQUEST[ticket.request_type]
         self.tasks.append(ticket)
         self.service.epoch += 1
@@ -320,9 +336,9 @@ class WorkerConnection:
             return [LOADING_ETA_S] * self.service.announced_slots
         if not self.is_in_service:
             return []
-        now = self._clock()
-        ours = [(eta_s[each.request_type], now - each.started_at) for each in self.tasks]
-        left_s = [remaining_s(all_s, past.total_seconds()) for all_s, past in ours]
+        now_s = self._clock.elapsed_s()
+        ours = [(eta_s[each.request_type], now_s - each.started_s) for each in self.tasks]
+        left_s = [remaining_s(all_s, past_s) for all_s, past_s in ours]
         return left_s + [OVERRUN_FLOOR_S] * self.service.foreign_sessions
 
     def remember(self, history_hash: str) -> None:

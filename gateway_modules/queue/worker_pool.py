@@ -31,6 +31,7 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import (
     LONG_REQUESTS,
     NEVER_S,
+    Clock,
     Ticket,
     WorkerConnection,
     slot_rank,
@@ -79,8 +80,12 @@ class ReturnTickets:
         order, issued_s = map(int, payload.split("."))
         if self.clock().timestamp() - issued_s > TICKET_LIFE_S or self.is_spent(order):
             return None
-        self._last = max(self._last, order)
+        self.draw_after(order)
         return order
+
+    def draw_after(self, order: int) -> None:
+        """Draw later positions only, also when the clock is behind that of the gateway before."""
+        self._last = max(self._last, order)
 
     def is_spent(self, order: int) -> bool:
         return order in self._spent
@@ -116,7 +121,7 @@ class TicketSource(ABC):
 
     client: WorkerClient
     tickets: ReturnTickets
-    _clock: Callable[[], datetime]
+    _clock: Clock
     is_stopped: bool = False
     _idle: asyncio.Event | None = None  # set when the pool is idle
 
@@ -198,7 +203,7 @@ class WorkerPool(TicketSource):
         client: WorkerClient | None = None,
         tickets: ReturnTickets | None = None,
         max_waiting_per_client: int = 0,
-        clock: Callable[[], datetime] = utc_now,
+        clock: Clock = utc_now,
     ) -> None:
         """All workers are offline until `start` begins to poll them.
 
@@ -253,6 +258,7 @@ class WorkerPool(TicketSource):
             ticket.order = self.tickets.draw()
         elif not self.tickets.is_spent(ticket.order):  # else its worker was lost
             self._check_quota(ticket.client, ticket.order)
+            self.tickets.draw_after(ticket.order)  # of a door: an earlier desk drew it
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
         ticket.position = len(self._queue)
@@ -282,7 +288,7 @@ class WorkerPool(TicketSource):
         if ticket not in worker.tasks:
             return
         if ticket.has_started:
-            elapsed_s = (self._clock() - ticket.started_at).total_seconds()
+            elapsed_s = self._clock.elapsed_s() - ticket.started_s
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
         is_unsure = is_lost or ticket.request_type in LONG_REQUESTS
         must_confirm = is_unsure and self.directory.is_running
@@ -405,13 +411,11 @@ class WorkerPool(TicketSource):
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
-            running_tasks=[self._running(one, task, now) for one in workers for task in one.tasks],
+            running_tasks=[self._running(one, task) for one in workers for task in one.tasks],
         )
 
-    def _running(
-        self, worker: WorkerConnection, task: Ticket, now: datetime
-    ) -> estimates.RunningTaskInfo:
-        elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+    def _running(self, worker: WorkerConnection, task: Ticket) -> estimates.RunningTaskInfo:
+        elapsed_s = self._clock.elapsed_s() - task.started_s
         left_s = self.eta_tracker.get_eta(task.request_type) - elapsed_s
         return estimates.RunningTaskInfo(
             worker_id=worker.worker_id,

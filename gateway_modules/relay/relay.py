@@ -357,7 +357,15 @@ class Relay:
             case "prefill" | "generate" | "stop":
                 raise errors.OutOfOrderError(f"{message.kind!r} is not expected now.")
             case _ if link is not None:
-                self._traffic.hold(message, link.held)
+                self._hold(message, link.held)
+
+    def _hold(self, message: Message, held: list[Message]) -> None:
+        before_chars = message.size_chars + sum(each.size_chars for each in held)
+        try:
+            self._traffic.hold(message, held)
+        finally:  # what is dropped takes no memory
+            kept_chars = sum(each.size_chars for each in held)
+            self._client.lease.give_back(before_chars - kept_chars)
 
     async def _reject(self, error: errors.OmniError) -> None:
         """Warn that a message is dropped, or end the session."""

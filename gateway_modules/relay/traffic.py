@@ -60,6 +60,10 @@ class Message(NamedTuple):
     text: str
     turn: StreamingTurn | None = None  # streaming: that of a `prefill`
 
+    @property
+    def size_chars(self) -> int:
+        return texts.size_chars(self.text)
+
 
 class Verdict(StrEnum):
     """What to do with a message of the worker."""

@@ -315,9 +315,13 @@ class Lease:
         self.held += amount
         budget.by_client[client] += amount
 
+    def give_back(self, amount: int) -> None:
+        amount = min(amount, self.held)
+        self.budget.give_back(self.client, amount)
+        self.held -= amount
+
     def release(self) -> None:
-        self.budget.give_back(self.client, self.held)
-        self.held = 0
+        self.give_back(self.held)
 
 
 UPLOADS_AT_ONCE: Final = 8  # of the largest size, which all uploads together may have

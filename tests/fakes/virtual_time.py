@@ -71,10 +71,19 @@ class FakeClock:
         """Start at noon; every reading takes a tick."""
         self.now = datetime(2030, 1, 1, 12, tzinfo=UTC)
         self._tick = tick
+        self._moved_s = 0.0
 
     def __call__(self) -> datetime:
         self.now += self._tick
         return self.now
 
+    def elapsed_s(self) -> float:
+        return self.now.timestamp() - self._moved_s
+
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+    def move(self, seconds: float) -> None:
+        """Set the clock forwards, or backwards, while no time passes."""
+        self.advance(seconds)
+        self._moved_s += seconds

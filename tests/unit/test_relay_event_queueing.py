@@ -141,3 +141,27 @@ async def test_only_invalid_events_leave_the_session_open(tmp_path: Path) -> Non
     async with staged(EVENTS, tmp_path, max_wait_s=600.0) as stage:
         stage.relay.end()
         assert await stage.end() == [1008]
+
+
+@in_virtual_time
+async def test_sound_that_is_dropped_while_a_call_waits_takes_no_memory(tmp_path: Path) -> None:
+    async with staged(SocketKind.DUPLEX, tmp_path, "waiting") as stage:
+        stage.say(type="prepare", pad="x" * 1_000)
+        await until(lambda: stage.lease.held > 1_000)
+        held = stage.lease.held
+        for _ in range(3):
+            stage.say(type="audio_chunk", audio="x" * 1_000)
+        stage.say(type="prepare", pad="x" * 1_000)
+        await stage.hear("warning")
+        assert stage.lease.held == held
+
+
+@in_virtual_time
+async def test_events_that_are_dropped_while_a_client_waits_take_no_memory(tmp_path: Path) -> None:
+    limits = HoldLimits(max_audio_chars=2_500)
+    async with staged(EVENTS, tmp_path, held_limits=limits, max_wait_s=600.0) as stage:
+        for _ in range(5):
+            stage.say(**audio("x" * 1_000))
+        stage.say(**event("x" * 1_000))
+        await let_others_run(60)
+        assert 3_000 < stage.lease.held < 3_500

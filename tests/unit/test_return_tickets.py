@@ -144,3 +144,18 @@ def test_positions_increase_strictly_even_if_the_clock_goes_back() -> None:
     clock.advance(-5)
     assert later.read(held, "mine", KIND) == second + 9
     assert first < second < second + 9 < later.draw()
+
+
+@in_virtual_time
+async def test_nobody_overtakes_who_waits_at_doors_when_a_new_desks_clock_is_behind() -> None:
+    clock = FakeClock()
+    before = gateway(clock, awaits_returns=False)
+    waiting = [enter(before, f"old_{number}") for number in range(2)]
+    clock.advance(-3_600)  # another machine, or the clock was set
+    after = gateway(clock, awaits_returns=False)
+    kept = [
+        after.enqueue(new_ticket("audio_duplex", one.session_id, order=one.order))
+        for one in waiting
+    ]
+    newcomer = enter(after, "new")
+    assert [ticket.position for ticket in [*kept, newcomer]] == [1, 2, 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -55,11 +54,29 @@ async def test_estimates_count_from_the_start_of_what_runs() -> None:
     (worker,) = workers_of(pool)
     set_status(worker, WorkerStatus.IDLE)
     ask(pool, "chat")
-    worker.tasks[0].started_at -= timedelta(seconds=5)
+    worker.tasks[0].started_s -= 5
     ticket, _ = ask(pool, "chat")
     assert 9.0 <= ticket.estimated_wait_s <= 10.1
     (task,) = pool.get_queue_status().running_tasks
     assert 9.0 <= task.estimated_remaining_s <= 10.1
+
+
+@in_virtual_time
+@pytest.mark.parametrize("moved_s", [-3_600.0, 3_600.0])
+async def test_estimates_and_measurements_do_not_change_when_the_clock_is_set(
+    moved_s: float,
+) -> None:
+    clock = FakeClock()
+    pool = make_pool(clock=clock)
+    ask(pool, "chat")
+    clock.advance(4)
+    clock.move(moved_s)
+    ticket, _ = ask(pool, "chat")
+    assert ticket.estimated_wait_s == 6.0
+    (task,) = pool.get_queue_status().running_tasks
+    assert (task.elapsed_s, task.estimated_remaining_s) == (4.0, 6.0)
+    release(pool, workers_of(pool)[0])
+    assert pool.eta_tracker.get_status().ema_chat_s == pytest.approx(4.0)
 
 
 @in_virtual_time

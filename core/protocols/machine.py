@@ -305,7 +305,7 @@ class LiveMachine(SessionMachine):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
     # The last messages: the reply to `stop`, and of a session that reached a limit.
-    stopped: ClassVar[type[duplex.Stopped] | type[half_duplex.Stopped]]
+    stopped: ClassVar[type[duplex.Stopped]]
     timed_out: ClassVar[type[duplex.Timeout] | type[half_duplex.Timeout]]
     _limits: LiveLimits
 

@@ -48,7 +48,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import SocketKind
 from core.schemas.realtime_session import AudioFormat
 from core.serving.detection import WindowDetector
-from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_names
+from core.serving.openai_clients import ReplyWriter, decoded, encoded, live_names
 from core.serving.realtime_handler import realtime_start
 from core.serving.session_kinds import endpoint_of
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
@@ -173,10 +173,10 @@ def in_pieces(session: Session, kind: str) -> Case:
 
 
 def live(result: DuplexGenerateResult) -> Case:
-    words = GptLiveCodec()
+    endpoint = endpoint_of(SocketKind.LIVE, Settings())
     names = live_names("live_1", "nano")
     machine = GptLiveMachine(SessionIds("live_1"), DuplexLimits(), names, lambda text: 1)
-    session = Session(machine, words.parse, words.write, result)
+    session = Session(machine, endpoint.read, endpoint.write, result)
     session.receive(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
     return in_pieces(session, "session.input_audio.append")
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from core.audio import FloatArray
 from core.engine.engine import Engine
 from core.errors import OmniError
-from core.media import Media, MediaContent
+from core.media import Media, MediaContent, read_media
 from core.media_process import MediaProcesses
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import ContentItem
@@ -46,6 +46,7 @@ class Threads(Protocol):
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""
+        return read_media(items)
 
 
 class EncodedPicture(Protocol):

@@ -45,11 +45,10 @@ class Transcriber(Protocol):
         Cancelling the caller cancels a waiting request; a running one completes. Raises
         `TranscriberBusyError` or `TranscriptionFailedError`.
         """
-        ...
 
     def close(self) -> None:
-        """End its processes; later requests fail."""
-        ...
+        """End its processes, if it has any; later requests fail."""
+        return
 
 
 def duration_s(samples: FloatArray) -> float:

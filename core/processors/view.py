@@ -6,7 +6,7 @@ scripts whose engine runs on the calling thread. All conversation state is in it
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -16,7 +16,6 @@ from core.audio import FloatArray, is_same_voice
 from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import Task
 from core.errors import OmniError
-from core.media import Media, MediaContent, read_media
 from core.modes import SESSION, Threads
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from MiniCPMO45.engine.executor import MissingVoiceError
@@ -66,12 +65,9 @@ def model_errors() -> Iterator[None]:
 T = TypeVar("T")
 
 
-class CallingThread:
+class CallingThread(Threads):
     async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         return work()
-
-    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        return read_media(items)
 
 
 @dataclass(frozen=True, eq=False)

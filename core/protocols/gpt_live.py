@@ -35,7 +35,7 @@ from core.protocols.paced_output import (
     LiveNames,
     PacedSender,
 )
-from core.protocols.tables import CLOSED, SAME, Row, event_row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.protocols.unit_machine import InputAudioBuffer, UnitMachine
 from core.schemas import duplex
 from core.schemas import gpt_live as messages
@@ -349,12 +349,12 @@ MUTES: Final = "session.input_audio.mute session.input_audio.unmute"
 APPENDS: Final = " ".join(f"session.{purpose}.append" for purpose in Append)
 REFUSED: Final = " ".join(get_args(messages.NotOffered.model_fields["type"].annotation))
 CLIENT_ROWS: Final = (
-    event_row(BEGUN, "audio_received", MAY_END, MACHINE.append_audio),
-    event_row(BEGUN, "session.input_image.append", MAY_END, MACHINE.append_image),
-    event_row(BEGUN, MUTES, MAY_END, MACHINE.mute),
-    event_row(BEGUN, APPENDS, MAY_END, MACHINE.append),
-    event_row(BEGUN, "session.update", MAY_END, MACHINE.change),
-    event_row(BEGUN, "session.close", MAY_END, MACHINE.end),
+    Row(BEGUN, "audio_received", MAY_END, MACHINE.append_audio),
+    Row(BEGUN, "session.input_image.append", MAY_END, MACHINE.append_image),
+    Row(BEGUN, MUTES, MAY_END, MACHINE.mute),
+    Row(BEGUN, APPENDS, MAY_END, MACHINE.append),
+    Row(BEGUN, "session.update", MAY_END, MACHINE.change),
+    Row(BEGUN, "session.close", MAY_END, MACHINE.end),
 )
 """Client events after `session.start`."""
 TOO_EARLY: Final = " ".join([*(row.events for row in CLIENT_ROWS), REFUSED, "fixture"])
@@ -365,30 +365,30 @@ PASSED_ON: Final = frozenset(
 )
 """Events handled by the duplex machine alone."""
 TABLE: Final = (
-    event_row("waiting", "opened", SAME, MACHINE.pass_on),
-    event_row("waiting", "session.start", "preparing", MACHINE.start),
-    event_row("waiting", "prepare_timer", CLOSED, MACHINE.not_started),
-    event_row("waiting", TOO_EARLY, SAME, MACHINE.too_early),
-    event_row("preparing", "prefill_done", "active", MACHINE.started),
+    Row("waiting", "opened", SAME, MACHINE.pass_on),
+    Row("waiting", "session.start", "preparing", MACHINE.start),
+    Row("waiting", "prepare_timer", CLOSED, MACHINE.not_started),
+    Row("waiting", TOO_EARLY, SAME, MACHINE.too_early),
+    Row("preparing", "prefill_done", "active", MACHINE.started),
     *CLIENT_ROWS,
-    event_row(BEGUN, REFUSED, SAME, MACHINE.not_offered),
-    event_row(BEGUN, "session.start", SAME, MACHINE.started_already),
-    event_row("preparing", "fixture", SAME, MACHINE.too_soon),
-    event_row("active", "fixture", SAME, MACHINE.play),
-    event_row("active stopping", "pace_timer", MAY_END, MACHINE.tick),
-    event_row("preparing", "client_away", SAME, MACHINE.wait_for_client),
-    event_row("active", "client_away", MAY_END, MACHINE.wait_for_client),
-    event_row("active", "detected", SAME, MACHINE.speech_found),
-    event_row("active", "prefill_done", MAY_END, MACHINE.restarted),
+    Row(BEGUN, REFUSED, SAME, MACHINE.not_offered),
+    Row(BEGUN, "session.start", SAME, MACHINE.started_already),
+    Row("preparing", "fixture", SAME, MACHINE.too_soon),
+    Row("active", "fixture", SAME, MACHINE.play),
+    Row("active stopping", "pace_timer", MAY_END, MACHINE.tick),
+    Row("preparing", "client_away", SAME, MACHINE.wait_for_client),
+    Row("active", "client_away", MAY_END, MACHINE.wait_for_client),
+    Row("active", "detected", SAME, MACHINE.speech_found),
+    Row("active", "prefill_done", MAY_END, MACHINE.restarted),
     *(
-        event_row(row.phases.replace("paused", ""), event, row.targets, MACHINE.pass_on)
+        Row(row.phases.replace("paused", ""), event, row.targets, MACHINE.pass_on)
         for row in duplex_rules.TABLE
         for event in row.events.split()
         if event in PASSED_ON
     ),
-    event_row("stopping", "prefill_done", CLOSED, MACHINE.pass_on),
-    event_row(OPEN, "rejected", SAME, MACHINE.reject),
-    event_row(OPEN, "engine_warning", SAME, MACHINE.report),
+    Row("stopping", "prefill_done", CLOSED, MACHINE.pass_on),
+    Row(OPEN, "rejected", SAME, MACHINE.reject),
+    Row(OPEN, "engine_warning", SAME, MACHINE.report),
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine."""
 

@@ -275,17 +275,17 @@ REPLIED: Final = f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}"
 FAILED: Final = f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}"
 
 TABLE: Final = (
-    Row("waiting", "prepare", "preparing", "StopTimer(prepare) Prefill", MACHINE.prepare),
-    Row("preparing", "prefill_done", "listening", PREPARED, MACHINE.prepared),
-    Row("listening", "audio_chunk", f"{SAME} {CLOSED}", CHUNK, MACHINE.chunk),
-    Row("listening", "detected", f"{SAME} generating", SPEECH, MACHINE.detected),
-    Row("listening", "idle_timer", CLOSED, TIMEOUT, MACHINE.time_out_session),
-    Row("generating", "audio_chunk", SAME, "", MACHINE.ignore_chunk),
-    Row("generating", "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
-    Row("generating", "generate_done", TURN_ENDS, REPLIED, MACHINE.turn_done),
-    Row("generating", "turn_failed", TURN_ENDS, FAILED, MACHINE.turn_failed),
-    Row("generating", "interrupt stop_requested", SAME, "Interrupt", MACHINE.interrupt),
-    Row(BEGUN, "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
+    Row("waiting", "prepare", "preparing", MACHINE.prepare, "StopTimer(prepare) Prefill"),
+    Row("preparing", "prefill_done", "listening", MACHINE.prepared, PREPARED),
+    Row("listening", "audio_chunk", f"{SAME} {CLOSED}", MACHINE.chunk, CHUNK),
+    Row("listening", "detected", f"{SAME} generating", MACHINE.detected, SPEECH),
+    Row("listening", "idle_timer", CLOSED, MACHINE.time_out_session, TIMEOUT),
+    Row("generating", "audio_chunk", SAME, MACHINE.ignore_chunk, ""),
+    Row("generating", "chunk_ready", SAME, MACHINE.piece, "Send(chunk)"),
+    Row("generating", "generate_done", TURN_ENDS, MACHINE.turn_done, REPLIED),
+    Row("generating", "turn_failed", TURN_ENDS, MACHINE.turn_failed, FAILED),
+    Row("generating", "interrupt stop_requested", SAME, MACHINE.interrupt, "Interrupt"),
+    Row(BEGUN, "transcribed", SAME, MACHINE.transcribed, "Send(user_transcript)"),
     *live_rows(BEGUN, ENDS_OF_WORK, "interrupt"),
 )
 """All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""

@@ -215,11 +215,11 @@ def common_rows(phases: str) -> tuple[Row, ...]:
     """Return the rows common to all protocols; `phases` are all but the last."""
     machine = SessionMachine
     return (
-        Row(phases, "heartbeat", SAME, "", machine.ignore),
-        Row(phases, "rejected", f"{SAME} {CLOSED}", f"Send(warning) {ENDING}", reject),
-        Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
-        Row(phases, "disconnected", CLOSED, "Cancel Release", machine.leave),
-        Row(phases, "shutting_down", CLOSED, ENDING, fails(errors.ShuttingDownError)),
+        Row(phases, "heartbeat", SAME, machine.ignore, ""),
+        Row(phases, "rejected", f"{SAME} {CLOSED}", reject, f"Send(warning) {ENDING}"),
+        Row(phases, "engine_warning", SAME, machine.engine_warning, "Send(warning)"),
+        Row(phases, "disconnected", CLOSED, machine.leave, "Cancel Release"),
+        Row(phases, "shutting_down", CLOSED, fails(errors.ShuttingDownError), ENDING),
     )
 
 
@@ -305,7 +305,7 @@ class LiveMachine(SessionMachine):
     """Base of half and full duplex: one `prepare`, and a `stop` that waits for the engine."""
 
     # The last messages: the reply to `stop`, and of a session that reached a limit.
-    stopped: ClassVar[type[duplex.Stopped] | type[half_duplex.Stopped]]
+    stopped: ClassVar[type[duplex.Stopped]]
     timed_out: ClassVar[type[duplex.Timeout] | type[half_duplex.Timeout]]
     _limits: LiveLimits
 
@@ -350,15 +350,15 @@ def live_rows(begun: str, ends_of_work: str, commands: str) -> tuple[Row, ...]:
     running, early, warned = f"waiting preparing {begun}", "waiting preparing", "Send(warning)"
     late = fails(errors.SessionTimeoutError, "The session was not prepared in time.")
     return (
-        Row("waiting", "opened", SAME, "StartTimer(prepare)", machine.open),
-        Row("waiting", "prepare_timer", CLOSED, FAILURE, late),
-        Row(f"preparing {begun}", "prepare", SAME, warned, warns(errors.AlreadyPreparedError)),
-        Row(early, commands, SAME, warned, warns(errors.NotPreparedError)),
-        Row(early, "audio_chunk", SAME, warned, DROP_EARLY),
-        Row(begun, "session_timer", CLOSED, TIMEOUT, machine.time_out_session),
-        Row(running, "stop", f"stopping {CLOSED}", stop, machine.stop),
-        Row(running, "engine_failed", CLOSED, ENDING, fail),
-        Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, stopped, machine.finish_stop),
-        Row("stopping", "stop stop_requested", SAME, "", machine.ignore),
+        Row("waiting", "opened", SAME, machine.open, "StartTimer(prepare)"),
+        Row("waiting", "prepare_timer", CLOSED, late, FAILURE),
+        Row(f"preparing {begun}", "prepare", SAME, warns(errors.AlreadyPreparedError), warned),
+        Row(early, commands, SAME, warns(errors.NotPreparedError), warned),
+        Row(early, "audio_chunk", SAME, DROP_EARLY, warned),
+        Row(begun, "session_timer", CLOSED, machine.time_out_session, TIMEOUT),
+        Row(running, "stop", f"stopping {CLOSED}", machine.stop, stop),
+        Row(running, "engine_failed", CLOSED, fail, ENDING),
+        Row("stopping", f"{ends_of_work} stopping_timer", CLOSED, machine.finish_stop, stopped),
+        Row("stopping", "stop stop_requested", SAME, machine.ignore, ""),
         *common_rows(f"{running} stopping"),
     )

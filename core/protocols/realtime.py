@@ -22,7 +22,7 @@ from core.protocols.realtime_responses import (
     UNIT_EVENTS,
     ResponseMachine,
 )
-from core.protocols.tables import CLOSED, SAME, event_row, index_rows
+from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import realtime as messages
 from core.schemas.openai_errors import FieldError, socket_code
 from core.schemas.realtime_session import FunctionOutputItem, ItemReference
@@ -320,35 +320,35 @@ EXPIRED: Final = fails(SessionTimeoutError, "The session has reached its longest
 SHUT_DOWN: Final = fails(ShuttingDownError, "The server is shutting down.")
 
 TABLE: Final = (
-    event_row("idle", "opened", SAME, MACHINE.open),
-    event_row(RUNNING, "session.update", EITHER, MACHINE.update),
-    event_row(RUNNING, "input_audio_buffer.append", SAME, MACHINE.append),
-    event_row(RUNNING, "speech_scored", EITHER, MACHINE.score),
-    event_row(RUNNING, "input_image_buffer.append", SAME, MACHINE.append_image),
-    event_row(RUNNING, OF_UNITS, f"{EITHER} {CLOSED}", MACHINE.unit_event),
-    event_row(RUNNING, "pace_timer", EITHER, MACHINE.fill),
-    event_row(RUNNING, "answer_timer", EITHER, MACHINE.answer_is_due),
-    event_row(RUNNING, "item_transcribed", SAME, MACHINE.item_transcribed),
-    event_row(RUNNING, "input_audio_buffer.commit", EITHER, MACHINE.commit),
-    event_row(RUNNING, "input_audio_buffer.clear", EITHER, MACHINE.clear),
-    event_row(RUNNING, "output_audio_buffer.clear", SAME, MACHINE.clear_output),
-    event_row(RUNNING, "idle_timer", EITHER, MACHINE.break_silence),
-    event_row(RUNNING, "conversation.item.create", SAME, MACHINE.create_item),
-    event_row(RUNNING, "conversation.item.retrieve", SAME, MACHINE.retrieve_item),
-    event_row(RUNNING, "conversation.item.truncate", SAME, MACHINE.truncate_item),
-    event_row(RUNNING, "conversation.item.delete", SAME, MACHINE.delete_item),
-    event_row(RUNNING, "response.create", EITHER, MACHINE.create_response),
-    event_row(RUNNING, "response.cancel", EITHER, MACHINE.cancel_response),
-    event_row(RUNNING, "stop_requested", EITHER, MACHINE.stop),
-    event_row(RUNNING, "chunk_ready", EITHER, MACHINE.chunk),
-    event_row(RUNNING, "generate_done", EITHER, MACHINE.generated),
-    event_row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", MACHINE.failed),
-    event_row(RUNNING, "session_timer", CLOSED, EXPIRED),
-    event_row(RUNNING, "engine_failed", CLOSED, MACHINE.engine_failed),
-    event_row(RUNNING, "rejected", f"{SAME} {CLOSED}", MACHINE.reject),
-    event_row(RUNNING, "engine_warning", SAME, SessionMachine.ignore),
-    event_row(RUNNING, "disconnected", CLOSED, SessionMachine.leave),
-    event_row(RUNNING, "shutting_down", CLOSED, SHUT_DOWN),
+    Row("idle", "opened", SAME, MACHINE.open),
+    Row(RUNNING, "session.update", EITHER, MACHINE.update),
+    Row(RUNNING, "input_audio_buffer.append", SAME, MACHINE.append),
+    Row(RUNNING, "speech_scored", EITHER, MACHINE.score),
+    Row(RUNNING, "input_image_buffer.append", SAME, MACHINE.append_image),
+    Row(RUNNING, OF_UNITS, f"{EITHER} {CLOSED}", MACHINE.unit_event),
+    Row(RUNNING, "pace_timer", EITHER, MACHINE.fill),
+    Row(RUNNING, "answer_timer", EITHER, MACHINE.answer_is_due),
+    Row(RUNNING, "item_transcribed", SAME, MACHINE.item_transcribed),
+    Row(RUNNING, "input_audio_buffer.commit", EITHER, MACHINE.commit),
+    Row(RUNNING, "input_audio_buffer.clear", EITHER, MACHINE.clear),
+    Row(RUNNING, "output_audio_buffer.clear", SAME, MACHINE.clear_output),
+    Row(RUNNING, "idle_timer", EITHER, MACHINE.break_silence),
+    Row(RUNNING, "conversation.item.create", SAME, MACHINE.create_item),
+    Row(RUNNING, "conversation.item.retrieve", SAME, MACHINE.retrieve_item),
+    Row(RUNNING, "conversation.item.truncate", SAME, MACHINE.truncate_item),
+    Row(RUNNING, "conversation.item.delete", SAME, MACHINE.delete_item),
+    Row(RUNNING, "response.create", EITHER, MACHINE.create_response),
+    Row(RUNNING, "response.cancel", EITHER, MACHINE.cancel_response),
+    Row(RUNNING, "stop_requested", EITHER, MACHINE.stop),
+    Row(RUNNING, "chunk_ready", EITHER, MACHINE.chunk),
+    Row(RUNNING, "generate_done", EITHER, MACHINE.generated),
+    Row(RUNNING, "turn_failed", f"{EITHER} {CLOSED}", MACHINE.failed),
+    Row(RUNNING, "session_timer", CLOSED, EXPIRED),
+    Row(RUNNING, "engine_failed", CLOSED, MACHINE.engine_failed),
+    Row(RUNNING, "rejected", f"{SAME} {CLOSED}", MACHINE.reject),
+    Row(RUNNING, "engine_warning", SAME, SessionMachine.ignore),
+    Row(RUNNING, "disconnected", CLOSED, SessionMachine.leave),
+    Row(RUNNING, "shutting_down", CLOSED, SHUT_DOWN),
 )
 """All transitions. A `stop_requested` without a response stops nothing; warnings are logged."""
 

@@ -14,7 +14,7 @@ from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, 
 from core.protocols.realtime_session import NewId, OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import error_type
-from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
+from core.tools import CallArguments, CallBegun, CallDone, CallEvent, CallInvalid, CallParser, Said
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 DELTAS_PER_S: Final = 5  # a delta has at most 200 ms
@@ -135,9 +135,7 @@ class Response:
         done = self._wire(outcome.status, outcome.details, self._usage(stats))
         return [*sent, ServerEvent("response.done", {"response": done})]
 
-    def _take(
-        self, parsed: Said | CallBegun | CallArguments | CallDone | CallInvalid
-    ) -> list[ServerEvent]:
+    def _take(self, parsed: CallEvent) -> list[ServerEvent]:
         match parsed:
             case Said(text):
                 sent = self._message()

@@ -43,17 +43,11 @@ class Row:
     phases: str  # phases it applies to
     events: str  # the events' kinds
     targets: str  # phases it may lead to; `SAME` stands for staying
-    effects: str | None  # all possible effects, named by `effects.label`; None if not listed
     # Any: the row decides the classes of machine, event and effects, which no type can say.
     action: Callable[[Any, Any], list[Any]]  # of machine and event; returns the effects
-
-
-# Any: as above.
-def event_row(
-    phases: str, events: str, targets: str, action: Callable[[Any, Any], list[Any]]
-) -> Row:
-    """Return a row of one of OpenAI's protocols, whose own page says what follows an event."""
-    return Row(phases, events, targets, None, action)
+    # All possible effects, named by `effects.label`; None if not listed, as for OpenAI's protocols,
+    # whose own pages say what follows an event.
+    effects: str | None = None
 
 
 Table = Sequence[Row]

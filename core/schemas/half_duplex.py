@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from core.schemas import queue
+from core.schemas import duplex, queue
 from core.schemas.common import (
     AudioContent,
     ChunkAudio,
@@ -21,13 +21,12 @@ from core.schemas.common import (
     TokenStats,
     WireModel,
 )
-from core.schemas.duplex import BargeInConfig
 from core.schemas.streaming import Chunk
 
 COLD_START_MS = 500  # audio ignored after `prepared`; source: docs/specification/service.md#2.4.3
 
 
-class VadConfig(BargeInConfig):
+class VadConfig(duplex.BargeInConfig):
     """Voice activity detection."""
 
     min_silence_duration_ms: int = Field(800, ge=0, le=10_000)
@@ -160,12 +159,8 @@ class Timeout(WireModel):
     """The limit reached."""
 
 
-class Stopped(WireModel):
+class Stopped(duplex.Stopped):
     """Reply to stop."""
-
-    type: Literal["stopped"] = Field("stopped", description="Message type.")
-    session_id: str = Field(description="The session.")
-    recording_session_id: str | None = Field(None, description="Name of the recording.")
 
 
 ClientMessage = Annotated[

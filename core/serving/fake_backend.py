@@ -36,7 +36,7 @@ TONE_PEAK: Final = 0.2
 TONE_S: Final = 1.0  # as long as a duplex unit
 
 
-class FakeTranscriber:
+class FakeTranscriber(transcription.Transcriber):
     kind: ClassVar[transcription.TranscriberKind] = "whisper"
 
     async def transcribe(
@@ -48,9 +48,6 @@ class FakeTranscriber:
         text = f"I speak for {length_s:.1f} s."
         passage = TranscriptPassage(start_s=0.0, end_s=length_s, text=text)
         return transcription.Transcript(text, options.language or "en", (passage,))
-
-    def close(self) -> None:
-        """No process runs."""
 
 
 @dataclass(frozen=True)

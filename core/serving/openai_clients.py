@@ -1,4 +1,4 @@
-"""Audio formats of OpenAI's clients, and the codec of GPT-Live's events.
+"""Audio formats of OpenAI's clients, and the parser of GPT-Live's events.
 
 Resamplers and incomplete samples are carried over from one chunk of a stream to the next.
 """
@@ -15,14 +15,12 @@ import soundfile
 
 from core.audio import FloatArray, StreamResampler, decode_base64, encode_wav, resample, to_pcm
 from core.errors import AudioError
-from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
-from core.protocols.paced_output import LiveEvents, LiveNames
+from core.protocols.paced_output import LiveNames
 from core.protocols.realtime_items import AudioClip
 from core.schemas import gpt_live
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
-from core.schemas.queue import ErrorMessage
 from core.schemas.realtime_session import AudioFormat
 from recording.folder import wav_header
 
@@ -127,7 +125,7 @@ PREFIX_BYTES: Final = 6
 
 
 class GptLiveCodec:
-    """Parses and writes the messages of one socket, and their audio."""
+    """Parses the events of one socket, and decodes their audio."""
 
     def __init__(self) -> None:
         self._sound: ClientSound | None = None  # None before `session.start`
@@ -153,11 +151,6 @@ class GptLiveCodec:
             name = event.event_id
             raise FieldError("invalid_value", error.message, "audio", name) from error
         return event
-
-    def write(self, message: ServerMessage) -> str:
-        if isinstance(message, ErrorMessage):  # of the serve loop, after the machine failed
-            message = LiveEvents(live_names("", ""), 0).failed(message).message
-        return message.to_json()
 
 
 def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:

@@ -61,18 +61,13 @@ MESSAGES: Final[dict[SocketKind, TypeAdapter[Any]]] = {
 
 
 def endpoint_of(kind: SocketKind, settings: Settings) -> Endpoint:
+    if kind.has_events:
+        parse = GptLiveCodec().parse if kind is SocketKind.LIVE else parse_event
+        return Endpoint(parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=_spelled_as_event)
     limits = settings.limits
-    event_sizes = (EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
-    match kind:
-        case SocketKind.LIVE:
-            codec = GptLiveCodec()
-            return Endpoint(codec.parse, *event_sizes, write=codec.write)
-        case SocketKind.REALTIME:
-            return Endpoint(parse_event, *event_sizes, write=_spelled_as_event)
-        case SocketKind.STREAMING | SocketKind.CHAT:
-            sizes = (limits.chat_message_bytes, limits.chat_message_bytes)
-        case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
-            sizes = (limits.prepare_bytes, limits.live_message_bytes)
+    sizes = (limits.prepare_bytes, limits.live_message_bytes)
+    if kind.has_turns:
+        sizes = (limits.chat_message_bytes, limits.chat_message_bytes)
     if kind is SocketKind.HALF_DUPLEX:
         return Endpoint(partial(_parse_half_duplex, settings.half_duplex), *sizes, limits)
     return Endpoint(partial(parse_message, MESSAGES[kind]), *sizes, limits)

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -24,9 +24,8 @@ from core import errors
 from core.audio import FloatArray, encode_wire_audio, from_pcm, to_pcm
 from core.endpointing import EndpointOptions
 from core.errors import OmniError
-from core.media import Media, MediaContent, read_media
 from core.media_process import PROJECT_FOLDER, pack, unpack
-from core.modes import Backend, ChatMode
+from core.modes import Backend, ChatMode, Threads
 from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -74,14 +73,11 @@ FILE_OPTIONS: Final = EndpointOptions(
 )
 
 
-class LoopThreads:
+class LoopThreads(Threads):
     """Runs a view's blocking work on the event loop's threads, outside of any session."""
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         return await asyncio.to_thread(work)
-
-    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        return read_media(items)
 
 
 class Waiting:
@@ -185,7 +181,7 @@ class WhisperTranscriber:
                 process.kill()
 
 
-class ModelTranscriber:
+class ModelTranscriber(Transcriber):
     """The model with its transcription prompt, in a separate session."""
 
     kind: ClassVar[TranscriberKind] = "model"
@@ -212,9 +208,6 @@ class ModelTranscriber:
                     passages.append(TranscriptPassage(start_s=begin_s, end_s=end_s, text=text))
         text = " ".join(passage.text for passage in passages)
         return Transcript(text, options.language or "", tuple(passages))
-
-    def close(self) -> None:
-        """Do nothing: there is no process."""
 
 
 async def passages_of(

@@ -19,7 +19,7 @@ from PIL import Image
 from core.audio import FloatArray, decode_voice, decode_wire_audio, is_same_voice, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.predefined import picture_note, predefined_answer
+from core.cascade.predefined import picture_note, predefined_answer, with_picture
 from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of, tokens_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
@@ -112,7 +112,11 @@ class CascadeView(LinesMode[Line]):
     async def _feed_messages(self, messages: Sequence[Message], voice_sample: str | None) -> str:
         if voice_sample:
             self._check_voice(await self._threads.run(lambda: decode_voice(voice_sample)))
-        return await self._feed(*[await self._line(message) for message in messages])
+        lines: list[Line] = []
+        for message in messages:
+            line = await self._line(message)
+            lines.append(with_picture(line, [*self._lines, *lines]))
+        return await self._feed(*lines)
 
     async def _line(self, message: Message) -> Line:
         """Return a message as text; audio of the system is a voice sample and is not used."""

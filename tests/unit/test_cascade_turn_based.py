@@ -13,6 +13,7 @@ import pytest
 from core.audio import FloatArray, encode_wire_audio
 from core.cascade.language import Line
 from core.cascade.parts import Parts
+from core.cascade.predefined import SEES_LITTLE
 from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fit_context, prompt_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
@@ -380,3 +381,20 @@ async def test_a_reply_has_as_many_tokens_as_its_limit_only_if_it_was_cut_off(
     parts = scripted("Cats undoubtedly demonstrate remarkable individuality.")
     answer = await CascadeChatView(parts, LoopThreads()).respond(request)
     assert (answer.tokens_generated >= limit) is is_cut
+
+
+async def test_an_earlier_picture_is_remembered() -> None:
+    async def describe(picture: Any, question: str, threads: Any) -> str:
+        return "I see a red circle."
+
+    view = CascadeStreamingView(scripted("Sure.", describe=describe), LoopThreads())
+    texts = []
+    for content in (
+        [ImageContent(data=jpeg(64, 32)), TextContent(text="Here you are.")],
+        "And what color is it?",
+    ):
+        messages = [Message(role=Role.USER, content=content)]
+        await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+        await all_of(view.reply(ReplyRequest(generate_audio=False)))
+        texts.append(view.reply_end and view.reply_end.text)
+    assert texts == ["Sure.", f"I see a red circle. {SEES_LITTLE}"]

@@ -104,6 +104,16 @@ def picture_note(seen: str | None) -> str:
     return f"{PICTURE_MARK}{SEEN.format(seen) if seen else UNRECOGNIZED})"
 
 
+def with_picture(line: Line, earlier: Sequence[Line]) -> Line:
+    """Repeat the latest note on a picture after a question about a picture that is not with it."""
+    asks = line.role == "user" and ABOUT_MISSING_PICTURE.search(line.content.lower())
+    if not asks or PICTURE_MARK in line.content:
+        return line
+    notes = (each.content.partition(PICTURE_MARK)[2] for each in reversed(earlier))
+    note = next(filter(None, notes), None)
+    return Line("user", f"{line.content} {PICTURE_MARK}{note}") if note else line
+
+
 def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime) -> str | None:
     """Return the answer to a question that a small model would answer with inventions, or None.
 

@@ -19,7 +19,7 @@ from PIL import Image
 from core.audio import FloatArray, decode_voice, decode_wire_audio, is_same_voice, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.predefined import picture_note, predefined_answer
+from core.cascade.predefined import picture_note, predefined_answer, with_picture
 from core.cascade.prompts import EXAMPLES, count_tokens, fit_context, prompt_of, tokens_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
@@ -60,6 +60,7 @@ class CascadeView(LinesMode[Line]):
         self._parts = parts
         self._began = parts.now()
         self._prefetch: asyncio.Task[None] | None = None
+        self._drawn = 0  # tokens of the latest reply, as its limit counts them
 
     @property
     def kv_cache_length(self) -> int:
@@ -111,7 +112,11 @@ class CascadeView(LinesMode[Line]):
     async def _feed_messages(self, messages: Sequence[Message], voice_sample: str | None) -> str:
         if voice_sample:
             self._check_voice(await self._threads.run(lambda: decode_voice(voice_sample)))
-        return await self._feed(*[await self._line(message) for message in messages])
+        lines: list[Line] = []
+        for message in messages:
+            line = await self._line(message)
+            lines.append(with_picture(line, [*self._lines, *lines]))
+        return await self._feed(*lines)
 
     async def _line(self, message: Message) -> Line:
         """Return a message as text; audio of the system is a voice sample and is not used."""
@@ -166,34 +171,42 @@ class CascadeView(LinesMode[Line]):
 
         A spoken reply that reaches its limit ends with its last complete sentence.
         """
-        lines = self._prompt()
+        lines, limit = self._prompt(), sampling.max_tokens
         is_free = lines[-1].role == "user" and not reply_start
-        if self._parts.language_model.is_small and is_free:
-            known = predefined_answer(self._lines, self._parts.names, self._parts.now())
-            if known is not None:
-                yield known
-                return
+        if is_free and (known := self._predefined()) is not None:
+            self._drawn = min(count_tokens(known), limit - 1)  # it is complete
+            yield known
+            return
+        self._drawn = count_tokens(reply_start)
         if reply_start:
             yield reply_start
-            sampling = replace(sampling, max_tokens=sampling.max_tokens - count_tokens(reply_start))
+            sampling = replace(sampling, max_tokens=limit - self._drawn)
             if sampling.max_tokens <= 0:
                 return
             lines.append(Line("assistant", reply_start))
         if self._prefetch is not None and not self._prefetch.done():
             # Concurrently, the prompt would be processed twice.
             await asyncio.wait({self._prefetch})
-        sentences, count, has_spoken = Sentences(), 0, False
+        sentences, has_spoken = Sentences(), False
         async with aclosing(self._parts.language_model.stream(lines, sampling)) as words:
             async for delta in words:
-                count += 1
+                self._drawn += 1
                 if self._stopped.is_set():
                     return
                 for piece in sentences.add(delta) if is_spoken else [delta]:
                     has_spoken = True
                     yield piece
-        is_cut = count >= sampling.max_tokens
+        is_cut = self._drawn >= limit
         if is_spoken and sentences.rest and not (is_cut and has_spoken):
             yield sentences.rest
+
+    def _predefined(self) -> str | None:
+        newest = self._lines[-1]
+        if newest.role == "user" and not newest.content.strip():
+            return NOT_HEARD
+        if not self._parts.language_model.is_small:
+            return None
+        return predefined_answer(self._lines, self._parts.names, self._parts.now())
 
     async def _say(self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool) -> Chunks:
         """Answer in chunks; the last one is final and empty."""
@@ -223,7 +236,7 @@ class CascadeView(LinesMode[Line]):
                 self._lines.append(Line("assistant", text))
             self.reply_end = ReplyEnd(
                 text=text,
-                generated_tokens=count_tokens(text),
+                generated_tokens=self._drawn,
                 stopped=was_stopped,
                 is_begun=bool(said),
             )
@@ -234,7 +247,6 @@ class CascadeStreamingView(CascadeView):
     """A chat by turns: of messages, or of segments of speech in half duplex."""
 
     _config = half_duplex.HalfDuplexConfig()
-    _has_words = True
 
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._feed_messages(request.messages, request.streaming.ref_audio_data)
@@ -263,16 +275,12 @@ class CascadeStreamingView(CascadeView):
         return prompt
 
     async def feed_segment(self, segment: FloatArray) -> None:
-        words = await self._transcribe(segment)
-        self._has_words = bool(words)
-        await self._feed(Line("user", words))
+        await self._feed(Line("user", await self._transcribe(segment)))
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
         speaks = self._config.tts.enabled
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
-        if self._has_words:
-            return self._say(sampling, is_spoken=speaks)
-        return self._say(replace(sampling, max_tokens=1), NOT_HEARD, is_spoken=speaks)
+        return self._say(sampling, is_spoken=speaks)
 
 
 class CascadeChatView(CascadeView):

@@ -31,7 +31,9 @@ AFTER_SUBJECT: Final = re.compile(
 STOP_WORDS: Final = frozenset(
     "be quiet silence stop pause cancel enough wait hold on shut up hush".split()
 )
-FILLER_WORDS: Final = frozenset("please now okay ok hey it that talking just there".split())
+FILLER_WORDS: Final = frozenset(
+    "please now okay ok hey it that talking just there no can could you thanks that's".split()
+)
 BACKCHANNELS: Final = frozenset(
     "ah aha alright cool exactly good great hm hmm huh i indeed interesting mhm mm mmhmm nice oh "
     "ok okay really right see sure true uh uhhuh um wow yeah yep yes".split()

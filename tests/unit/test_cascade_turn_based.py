@@ -13,6 +13,7 @@ import pytest
 from core.audio import FloatArray, encode_wire_audio
 from core.cascade.language import Line
 from core.cascade.parts import Parts
+from core.cascade.predefined import SEES_LITTLE
 from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fit_context, prompt_of
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
@@ -353,3 +354,47 @@ def test_the_first_piece_waits_for_no_token_behind_its_mark() -> None:
     assert sentences.add("It is Rome.") == []  # shorter than what takes its place can be made in
     assert Sentences().add("The capital is Rome.") == ["The capital is Rome."]
     assert Sentences().add("I would ask for Dr.") == Sentences().add("It is worth about 3.") == []
+
+
+@pytest.mark.parametrize("question", ["[noise]", " "])
+async def test_a_message_without_words_is_asked_for_again(question: str) -> None:
+    parts = scripted("I'm tired.", heard=[question])
+    sound = AudioContent(data=encode_wire_audio(SECOND))
+    content = [sound] if question.strip() else question
+    request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
+
+    answer = await CascadeChatView(parts, LoopThreads()).respond(request)
+    assert answer.text == NOT_HEARD and language_of(parts).asked == []
+
+
+@pytest.mark.parametrize(
+    ("question", "limit", "is_cut"),
+    [("Go.", 6, False), ("Go.", 5, True), ("What's 7+5?", 2, False)],
+)
+async def test_a_reply_has_as_many_tokens_as_its_limit_only_if_it_was_cut_off(
+    question: str, limit: int, is_cut: bool
+) -> None:
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content=question)],
+        generation=GenerationConfig(max_new_tokens=limit),
+    )
+    parts = scripted("Cats undoubtedly demonstrate remarkable individuality.")
+    answer = await CascadeChatView(parts, LoopThreads()).respond(request)
+    assert (answer.tokens_generated >= limit) is is_cut
+
+
+async def test_an_earlier_picture_is_remembered() -> None:
+    async def describe(picture: Any, question: str, threads: Any) -> str:
+        return "I see a red circle."
+
+    view = CascadeStreamingView(scripted("Sure.", describe=describe), LoopThreads())
+    texts = []
+    for content in (
+        [ImageContent(data=jpeg(64, 32)), TextContent(text="Here you are.")],
+        "And what color is it?",
+    ):
+        messages = [Message(role=Role.USER, content=content)]
+        await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+        await all_of(view.reply(ReplyRequest(generate_audio=False)))
+        texts.append(view.reply_end and view.reply_end.text)
+    assert texts == ["Sure.", f"I see a red circle. {SEES_LITTLE}"]

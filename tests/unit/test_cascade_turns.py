@@ -35,6 +35,10 @@ def test_a_turn_ends_where_words_and_silence_say_so(
 @pytest.mark.parametrize(
     ("text", "stops", "nods"),
     [
+        ("No, stop.", True, False),
+        ("Can you stop talking, please?", True, False),
+        ("That's enough, thanks.", True, False),
+        ("Can you?", False, False),
         ("Stop.", True, False),
         ("Okay, please stop now!", True, False),
         ("Wait, hold on.", True, False),

@@ -191,11 +191,9 @@ def build_gateway(
     access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
     voices = _voices(settings, store)
-    connections = client_limits.Connections(
-        client_limits.connection_limit(limits.max_connections),
-        limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET,
-        access.limited_peer,
-    )
+    allowed = client_limits.connection_limit(limits.max_connections)
+    each = limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET
+    connections = client_limits.Connections(allowed, each, access.limited_peer)
     uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))

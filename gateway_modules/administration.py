@@ -202,8 +202,7 @@ def shown_address(address: str) -> str:
         return ""
     if known.is_loopback or known.is_private or known.is_link_local:
         return str(known)
-    prefix = PUBLIC_PREFIXES[known.version]
-    return str(ipaddress.ip_network(f"{known}/{prefix}", strict=False))
+    return str(ipaddress.ip_network((known, PUBLIC_PREFIXES[known.version]), strict=False))
 
 
 def entry_of(

@@ -258,8 +258,7 @@ class PresetSounds(WireModel):
     ref_audio: PresetSound | None = Field(description="Of duplex presets.")
 
 
-Stamp: TypeAlias = tuple[tuple[str, int, int], ...]
-"""Fingerprint of a folder: name, time and size of each file."""
+Stamp: TypeAlias = tuple[tuple[str, int, int], ...]  # name, time and size of each file
 
 
 class PresetLibrary:

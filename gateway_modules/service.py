@@ -27,13 +27,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER, SocketKind
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.administration import (
-    DRAINED,
-    INTAKE_PAUSED,
-    AppRegistry,
-    Switches,
-    load_eta,
-)
+from gateway_modules.administration import DRAINED, INTAKE_PAUSED, AppRegistry, Switches, load_eta
 from gateway_modules.openai.worker_request import Clips, Transcripts
 from gateway_modules.pages import Languages, Pages, PresetLibrary, find_pages
 from gateway_modules.queue.desk_client import DeskClient, Pool
@@ -197,11 +191,9 @@ def build_gateway(
     access = security.AccessPolicy(settings.security, shown, host_names)
     store, registry = Store(data_dir), new_registry()
     voices = _voices(settings, store)
-    connections = client_limits.Connections(
-        client_limits.connection_limit(limits.max_connections),
-        limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET,
-        access.limited_peer,
-    )
+    allowed = client_limits.connection_limit(limits.max_connections)
+    each = limits.connections_per_client * client_limits.CONNECTIONS_PER_SOCKET
+    connections = client_limits.Connections(allowed, each, access.limited_peer)
     uploads = limits.recording_upload_bytes, limits.reference_upload_bytes
     # At most half of the connections, so that one socket more can be accepted and refused.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
@@ -209,13 +201,14 @@ def build_gateway(
     pool = _pool(role, settings, worker_addresses, store, live, metrics)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
-    cleanup = CleanupSchedule(clean)
+    cleanup, is_desk = CleanupSchedule(clean), role is Role.DESK
+    own_pool = pool if isinstance(pool, WorkerPool) else None
     return Gateway(
         settings=settings,
         timing=timing,
         role=role,
         relay_pool=pool,
-        doors=_doors(role, pool, metrics, cleanup),
+        doors=Doors(own_pool, metrics, cleanup.request) if own_pool and is_desk else None,
         desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
@@ -234,7 +227,7 @@ def build_gateway(
         store=store,
         recordings=recordings,
         cleanup=cleanup,
-        trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
+        trends=Trends(own_pool, metrics) if own_pool else None,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
 
@@ -326,14 +319,6 @@ def _voices(settings: Settings, store: Store) -> VoiceLibrary:
         max_bytes=limits.reference_upload_bytes,
         max_duration_s=limits.reference_max_s,
     )
-
-
-def _doors(
-    role: Role, pool: Pool, metrics: GatewayMetrics, cleanup: CleanupSchedule
-) -> Doors | None:
-    if role is Role.DESK and isinstance(pool, WorkerPool):
-        return Doors(pool, metrics, cleanup.request)
-    return None
 
 
 def _pool(

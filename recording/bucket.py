@@ -249,12 +249,11 @@ class Uploader:
             pause_s = SCAN_PERIOD_S
             try:
                 root.mkdir(parents=True, exist_ok=True)
-                with (
-                    contextlib.suppress(BlockingIOError),
-                    locked(root / UPLOADER_LOCK, waits=False),
-                ):
+                with locked(root / UPLOADER_LOCK, waits=False):
                     self._scan_repeatedly()
                     return
+            except BlockingIOError:
+                pass  # another process has the lock
             except Exception:  # the next round must come in any case
                 logger.exception("recordings are not uploaded")
 
@@ -381,8 +380,7 @@ class Uploader:
                 found = file_in(folder, name, hidden=(OWNER_FILE,))
                 if found is not None and marks.get(name) != found.mark:
                     with contextlib.suppress(FileNotFoundError):
-                        content = found.blocks(0, found.size_bytes)
-                        self._bucket.put(folder.name, name, content)
+                        self._bucket.put(folder.name, name, found.blocks(0, found.size_bytes))
                         marks[name] = found.mark
             if not folder.is_dir():  # it has ended and was deleted meanwhile
                 self._bucket.delete(folder.name)

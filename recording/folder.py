@@ -58,9 +58,8 @@ def read_recording(folder: Path) -> Recording | None:
 
 
 def write_recording(folder: Path, recording: Recording) -> None:
-    atomic_write(
-        folder / names.RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True
-    )
+    content = recording.to_json(JSON_INDENT).encode()
+    atomic_write(folder / names.RECORDING_FILE, content, is_durable=True)
 
 
 def content_size_bytes(folder: Path) -> int:

@@ -22,6 +22,7 @@ from core.errors import NotFoundError, SessionInUseError, WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import SNI
+from recording import names
 from recording.bucket import BLOCK_BYTES, DELETING_FILE, Bucket, BucketError
 from recording.listing import (
     LISTED_FIELDS,
@@ -29,14 +30,6 @@ from recording.listing import (
     ListedRecording,
     RecordingPage,
     cleanup_listed,
-)
-from recording.names import (
-    COMMENT_FILE,
-    RECORDING_ID_PATTERN,
-    UPLOAD_STEM,
-    check_recording_id,
-    is_added,
-    is_hidden,
 )
 from recording.records import Seal
 from recording.store import FilesListed, FolderStore, StoredFile
@@ -221,37 +214,29 @@ class ObjectStore:
             self.media_origin = f"{url.scheme}://{url.netloc}"
 
     def check(self, recording_id: str) -> None:
-        check_recording_id(recording_id)
+        names.check_recording_id(recording_id)
         self._check(recording_id, self._seal)
 
     def is_running(self, recording_id: str) -> bool:
-        is_sealed = self._seal(recording_id) is not None
-        found = None if is_sealed else self._running.find(recording_id)
+        if self._seal(recording_id) is not None:
+            return False
+        found = self._running.find(recording_id)
         return found is not None and found.is_running
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        if is_added(name) or self._seal(recording_id) is not None:
+        if names.is_added(name) or self._seal(recording_id) is not None:
             return self._bucket.read(recording_id, name)
         return self._running.read(recording_id, name)
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
-        if is_hidden(name):
+        if names.is_hidden(name):
             return None
-        if is_added(name):
-            found = self._added_files(recording_id)
-        elif (seal := self._seal(recording_id)) is not None:
-            found = self._sealed_files(recording_id, seal)
-        else:
-            found = self._running.files(recording_id)
-        return next((one for one in found if one.name == name), None)
+        find = self._added_files if names.is_added(name) else self._recorded_files
+        return next((one for one in find(recording_id) if one.name == name), None)
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        seal = self._seal(recording_id)
-        if seal is None:
-            found = self._running.files(recording_id)
-        else:
-            found = self._sealed_files(recording_id, seal)
-        by_name = {one.name: one for one in [*found, *self._added_files(recording_id)]}
+        found = [*self._recorded_files(recording_id), *self._added_files(recording_id)]
+        by_name = {one.name: one for one in found}
         return [by_name[name] for name in sorted(by_name)]
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
@@ -262,8 +247,7 @@ class ObjectStore:
         self._update_list([recording_id])
 
     def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
-        blocks = iter(partial(file.read, BLOCK_BYTES), b"")
-        self._add(recording_id, name, blocks)
+        self._add(recording_id, name, iter(partial(file.read, BLOCK_BYTES), b""))
         self._bucket.remove(recording_id, sorted(replaces - {name}))
         self._update_list([recording_id])
 
@@ -330,18 +314,21 @@ class ObjectStore:
             raise NotFoundError()  # which is not cached: it may be sealed later
         return seal
 
-    def _sealed_files(self, recording_id: str, seal: Seal) -> list[StoredFile]:
+    def _recorded_files(self, recording_id: str) -> list[StoredFile]:
+        seal = self._seal(recording_id)
+        if seal is None:
+            return self._running.files(recording_id)
         return [
             self._stored(recording_id, one.name, one.size_bytes, one.sha256)
             for one in seal.files
-            if not is_hidden(one.name)
+            if not names.is_hidden(one.name)
         ]
 
     def _added_files(self, recording_id: str) -> list[StoredFile]:
         return [
             self._stored(recording_id, name, one.size_bytes, one.mark)
             for name, one in self._bucket.files(recording_id).items()
-            if is_added(name)
+            if names.is_added(name)
         ]
 
     def _stored(self, recording_id: str, name: str, size_bytes: int, mark: str) -> StoredFile:
@@ -350,7 +337,7 @@ class ObjectStore:
         return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
 
     def _ids(self) -> list[str]:
-        return list(filter(RECORDING_ID_PATTERN.fullmatch, self._bucket.list_folder()[0]))
+        return list(filter(names.RECORDING_ID_PATTERN.fullmatch, self._bucket.list_folder()[0]))
 
     def _sealed(self) -> list[ListedRecording]:
         sql = "SELECT id, listed FROM recordings WHERE changed_ns = ?"
@@ -370,12 +357,12 @@ class ObjectStore:
         seal = self._bucket.seal(recording_id)
         if seal is None:
             return None
-        _, names = self._bucket.list_folder(recording_id)
+        _, files = self._bucket.list_folder(recording_id)
         return ListedRecording(
             id=recording_id,
             bytes=sum(one.size_bytes for one in seal.files),
-            has_comment=COMMENT_FILE in names,
-            has_upload=any(name.startswith(f"{UPLOAD_STEM}.") for name in names),
+            has_comment=names.COMMENT_FILE in files,
+            has_upload=any(name.startswith(f"{names.UPLOAD_STEM}.") for name in files),
             **seal.meta.model_dump(include=LISTED_FIELDS),
         )
 

@@ -75,8 +75,7 @@ def write_results(folder: Path) -> Meta:
         timeline.complete_from(written)
     built = build_recording(folder, timeline, meta)
     if written is not None and built.merged_replay is not None:
-        known = {"merged_replay_timing": written.merged_replay_timing}
-        built = built.model_copy(update=known)
+        built = built.model_copy(update={"merged_replay_timing": written.merged_replay_timing})
     write_recording(folder, built)
     end: EndLine | Meta | None = timeline.end
     if end is None and before is not None and before.ended_at is not None:

@@ -45,9 +45,6 @@ FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
 MIN_PAUSE_S: Final = 60.0  # sessions that end together cause one cleanup
 MAX_PAUSE_S: Final = 3_600.0  # the longest wait of a recording that a full disk left unfinished
 
-Blocks = Callable[[int, int], Generator[bytes, None, None]]
-"""Yields bytes [start, stop)."""
-
 
 class FilesListed(Record):
     """The files of a recording that may be served, with their sizes."""
@@ -62,7 +59,7 @@ class StoredFile:
     name: str
     size_bytes: int
     mark: str
-    blocks: Blocks
+    blocks: Callable[[int, int], Generator[bytes, None, None]]  # yields bytes [start, stop)
     signed_url: Callable[[], str] | None = None
 
 

@@ -131,11 +131,7 @@ class Call:
     """Relays audio and events in both directions until one side ends it."""
 
     def __init__(
-        self,
-        socket: ClientConnection,
-        dialect: Dialect,
-        playout: Playout,
-        settings: WebRtcSettings,
+        self, socket: ClientConnection, dialect: Dialect, playout: Playout, settings: WebRtcSettings
     ) -> None:
         """The socket is open, the first event sent; then come `answer`, `run` and `close`."""
         self._socket, self._dialect, self._playout = socket, dialect, playout
@@ -190,8 +186,7 @@ class Call:
                     await asyncio.wait_for(self._channel.close(), DRAIN_LIMIT_S)
         finally:
             await self._peer.close()
-            underruns = self._playout.underruns
-            self._log.info("call ended", reason=self._problem, underruns=underruns)
+            self._log.info("call ended", reason=self._problem, underruns=self._playout.underruns)
 
     # --- tasks ---
 

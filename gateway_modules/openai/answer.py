@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from core import tools
 from core.errors import ErrorCode, OmniError
@@ -20,7 +20,7 @@ from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.openai_errors import OpenAIError
 from core.tools import StopFilter
-from gateway_modules.openai.chat_request import CompletionRequest
+from gateway_modules.openai.chat_request import CompletionRequest, Json
 from gateway_modules.openai.speech import server_event, spoken
 from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.routes.chat import ReplyMessage
@@ -30,8 +30,6 @@ from gateway_modules.web.responses import openai_error
 ID_BYTES: Final = 12
 AUDIO_BYTES_PER_S: Final = limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ
 DONE: Final = "data: [DONE]\n\n"
-
-Json = dict[str, Any]  # Any: a JSON object
 
 
 class InvalidToolCallError(OpenAIError):
@@ -216,8 +214,7 @@ class Answer:
     def _usage(self, done: ChatDone) -> Json:
         """Return token counts; those of audio are derived from its duration."""
         audio_tokens = min(round(self.audio_s * AUDIO_TOKENS_PER_S), done.input_tokens)
-        spoken_s = self._audio_bytes / AUDIO_BYTES_PER_S
-        spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
+        spoken = round(self._audio_bytes / AUDIO_BYTES_PER_S * SPOKEN_TOKENS_PER_S)
         generated = done.generated_tokens + spoken
         return {
             "prompt_tokens": done.input_tokens,

@@ -27,8 +27,8 @@ from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.worker import ModelKind, TranscriptPassage
 from gateway_modules.administration import TURN_BASED
-from gateway_modules.openai.answer import Answer, Json
-from gateway_modules.openai.chat_request import CompletionRequest, missing
+from gateway_modules.openai.answer import Answer
+from gateway_modules.openai.chat_request import CompletionRequest, Json, missing
 from gateway_modules.openai.speech import Speech, SpeechRequest, server_event, streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import audio_in, worker_request

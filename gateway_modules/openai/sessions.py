@@ -33,8 +33,8 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
-from gateway_modules.openai.answer import ID_BYTES, Json
-from gateway_modules.openai.chat_request import missing
+from gateway_modules.openai.answer import ID_BYTES
+from gateway_modules.openai.chat_request import Json, missing
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import Message, SendUp, Traffic, Verdict
 from gateway_modules.routes.sockets import record_refusal, serve

@@ -92,17 +92,10 @@ async def encoded(
     `samples` is little-endian float32, mono, 24 kHz; `file_format` a key of
     `core.sound_encoder.CODINGS`; `speed` 2 halves the duration.
     """
+    command = sys.executable, "-m", ENCODER_MODULE, file_format, str(speed)
+    environment = os.environ | ONE_THREAD
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        ENCODER_MODULE,
-        file_format,
-        str(speed),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        cwd=PROJECT_FOLDER,
-        env=os.environ | ONE_THREAD,
+        *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=PROJECT_FOLDER, env=environment
     )
     feeding = asyncio.create_task(_feed(process, samples))
     try:
@@ -227,5 +220,4 @@ class Speech:
                 if isinstance(message, ChatChunk) and message.audio_data:
                     yield message.audio_data
                 elif isinstance(message, ChatDone):
-                    fed, said = message.input_tokens, message.generated_tokens
-                    self.usage = _usage(fed, said)
+                    self.usage = _usage(message.input_tokens, message.generated_tokens)

@@ -6,12 +6,10 @@ Blocks while audio is decoded. Media are passed in parts, see `gateway_modules.w
 from __future__ import annotations
 
 import binascii
-import secrets
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from pybase64 import b64decode, b64encode_as_string
@@ -23,7 +21,7 @@ from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
 from core.tools import call_text, outputs_text
 from gateway_modules.voices import VoiceLibrary
-from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
+from gateway_modules.web.messages import LONG_CHARS, PART_CHARS, LongStrings, LongText
 
 MARK_CHARS: Final = 1_000  # ours: text that the server adds to a client's text
 TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS
@@ -139,9 +137,8 @@ class _Content:
     source: str  # the client's request
     voices: VoiceLibrary
     transcripts: Transcripts
-    strings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    strings: LongStrings = field(default_factory=LongStrings)
     audio_s: float = 0.0
-    name: str = field(default_factory=partial(secrets.token_hex, NAME_BYTES))
 
     def text(self, where: str, message: asked.ChatMessage) -> str:
         items = list(self.items(where, message))
@@ -192,7 +189,7 @@ class _Content:
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
                 pieces = [b64encode_as_string(samples[at : at + BYTES_AT_ONCE]) for at in cuts]
-                return wire.AudioContent(data=self._kept(pieces))
+                return wire.AudioContent(data=self.strings.put(pieces))
 
     def _data_url(self, string: str, where: str) -> str:
         first, *others = self._parts(string)
@@ -201,7 +198,7 @@ class _Content:
             raise BadRequestError(
                 f"{where}: send the file as data:TYPE;base64,DATA; URLs are not fetched."
             )
-        return self._kept([data, *others])
+        return self.strings.put([data, *others])
 
     def _parts(self, string: str) -> list[str]:
         text = self.source
@@ -209,14 +206,6 @@ class _Content:
 
     def _whole(self, string: str, where: str) -> str:
         return _checked("".join(self._parts(string)), where)
-
-    def _kept(self, parts: list[str]) -> str:
-        """Return a string of the worker's request, or a placeholder for a long one."""
-        if sum(map(len, parts)) <= LONG_CHARS:
-            return "".join(parts)
-        name = f"{self.name}-{len(self.strings)}."
-        self.strings[name] = tuple(parts)
-        return name
 
 
 def _checked(text: str, where: str) -> str:

@@ -181,8 +181,7 @@ class Directory(WorkerSet):
         confirming_s = 0.0
         while self._knows(worker):
             worker.wake.clear()
-            is_current = await self._poll(worker)
-            must_confirm = not is_current or worker.service.foreign_sessions > 0
+            must_confirm = not await self._poll(worker) or worker.service.foreign_sessions > 0
             delay_s = poll_delay_s(worker, confirming_s if must_confirm else None)
             confirming_s = confirming_s + delay_s if must_confirm else 0.0
             if await happens(worker.wake, delay_s):

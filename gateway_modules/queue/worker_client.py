@@ -110,9 +110,6 @@ class WorkerSocket(TimedConnection):
         return True
 
 
-Connect = Callable[..., Awaitable[WorkerSocket]]
-
-
 # Any: options of several types.
 def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, Any]:
     """Return the options of a WebSocket between two of our own processes.
@@ -144,7 +141,7 @@ class WorkerClient:
     heartbeat_s: float = PONG_TIMEOUT_S  # for a worker's answer to a ping
     tls: ssl.SSLContext | None = None  # None: plain HTTP
     transport: httpx.AsyncBaseTransport | None = None  # replaces the network in tests
-    connect: Connect = connect  # type: ignore[assignment]
+    connect: Callable[..., Awaitable[WorkerSocket]] = connect  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         self._headers = {wire.WORKER_SECRET_HEADER: self.secret} if self.secret else {}

@@ -344,7 +344,6 @@ class WorkerPool(TicketSource):
 
     def _assign(self, ticket: Ticket, available: dict[WorkerConnection, int]) -> None:
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
-
         offers = {one: one.cache_for(wanted_hash, slots) for one, slots in available.items()}
 
         def rank(worker: WorkerConnection) -> tuple[int, float, int]:

@@ -62,8 +62,6 @@ class QueueingLimits:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a worker."""
-
     kind: SocketKind
     request_type: queue.RequestType
     session_id: str

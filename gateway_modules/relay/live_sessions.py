@@ -190,10 +190,8 @@ class Door:
             del self.held[ticket_id]
             self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
-        place = ticket.worker.place
-        sent = self._sent_workers or ()
-        is_known = any((one.host, one.port) == place[:2] for one in sent)
-        self._must_name_workers |= not is_known
+        place, named = ticket.worker.place, self._sent_workers or ()
+        self._must_name_workers |= all((one.host, one.port) != place[:2] for one in named)
         self.send(
             wire.Assigned(
                 ticket_id=ticket_id,
@@ -271,7 +269,6 @@ class DoorSession:
         self._command("end")
 
     async def request_stop(self) -> ActionResult:
-        """Stop the current reply, as `Relay.request_stop` does."""
         worker, request = self.request.assigned, self.request
         if worker is not None and request.kind is SocketKind.HALF_DUPLEX:
             return await self.door.pool.client.stop(worker, "half_duplex", request.session_id)

@@ -152,8 +152,7 @@ class Relay:
             self._timer.cancel()
             self._timer = None
         if limit_s is not None and not self._ending.done():
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(limit_s, self.fail, error())
+            self._timer = asyncio.get_running_loop().call_later(limit_s, self.fail, error())
 
     def _await_turn(self) -> None:
         self._link, self._phase = None, QueueingPhase.OPEN
@@ -309,7 +308,7 @@ class Relay:
         """Leave the queue, or release the worker."""
         self._link = None
         self._client.lease.release()
-        self._telemetry.left_queue()
+        self._telemetry.waited("gone")
         if self._link_task is not None:
             self._link_task.cancel()
             await asyncio.wait([self._link_task])

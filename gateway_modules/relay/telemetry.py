@@ -64,7 +64,7 @@ class RelayTelemetry:
         now_s, (code, reason) = self._clock(), self._close
         duration_s = now_s - self._opened_s
         self._flush()
-        self.left_queue()
+        self.waited("gone")
         self._metrics.session_closed(self._mode, duration_s)
         self.relayed()
         if self._trace is not None:
@@ -88,16 +88,13 @@ class RelayTelemetry:
         self._log.info("worker assigned", worker_id=worker_id)
 
     def connected(self) -> None:
-        self._waited("assigned")
+        self.waited("assigned")
         self._relay_s = self._clock()
 
     def failed(self, error: OmniError) -> None:
         """A request was refused, or its worker failed."""
-        self._waited(outcome_of(error))
+        self.waited(outcome_of(error))
         self.relayed()
-
-    def left_queue(self) -> None:
-        self._waited("gone")
 
     def relayed(self) -> None:
         if self._trace is not None and self._relay_s is not None:
@@ -129,7 +126,8 @@ class RelayTelemetry:
         if self._down_bytes >= FLUSH_BYTES:
             self._flush()
 
-    def _waited(self, outcome: str) -> None:
+    def waited(self, outcome: str) -> None:
+        """A wait in the queue is over, if there was one."""
         if self._queued_s is not None:
             now_s = self._clock()
             self._metrics.waited(self._mode, now_s - self._queued_s, outcome)

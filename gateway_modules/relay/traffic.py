@@ -81,8 +81,6 @@ SendUp = Callable[[str], Awaitable[None]]
 class Traffic(ABC):
     """Inspects the messages of one client's socket."""
 
-    voices: VoiceLibrary
-
     warning: errors.OmniError | None = None
     """Sent to the client after the next `prepared`."""
 
@@ -91,6 +89,9 @@ class Traffic(ABC):
 
     is_over = False
     """The worker's last message was passed on; no error may follow it."""
+
+    def __init__(self, voices: VoiceLibrary) -> None:
+        self.voices = voices
 
     async def read(self, text: str) -> Message:
         """Parse a message while there is no worker."""
@@ -164,8 +165,8 @@ class LiveTraffic(Traffic):
     def __init__(
         self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsLimit
     ) -> None:
+        super().__init__(voices)
         self._types = DUPLEX_TYPES if kind is SocketKind.DUPLEX else LIVE_TYPES
-        self.voices = voices
         self._diagnostics = diagnostics
         self._is_prepared = False  # from then on no message can name a voice
 
@@ -210,11 +211,9 @@ class LiveTraffic(Traffic):
 class TurnTraffic(Traffic):
     """Streaming: turns of a `prefill` and a reply; each turn is assigned a worker."""
 
-    def __init__(self, voices: VoiceLibrary) -> None:
-        self.voices = voices
-        self._turn: StreamingTurn | None = None
-        self._is_stopping = False
-        self._is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
+    _turn: StreamingTurn | None = None
+    _is_stopping = False
+    _is_plain = True  # this turn has no messages besides `TURN_COMMANDS`
 
     def parse(self, text: str) -> Message:
         message = parse_message(STREAMING_MESSAGE, text)
@@ -268,9 +267,6 @@ class TurnTraffic(Traffic):
 class ChatTraffic(Traffic):
     """One request, one reply; the request is named `prefill`, as the first message of a turn."""
 
-    def __init__(self, voices: VoiceLibrary) -> None:
-        self.voices = voices
-
     def parse(self, text: str) -> Message:
         message = parse_message(CHAT_MESSAGE, text)
         if not isinstance(message, chat.ChatSocketRequest):
@@ -317,8 +313,7 @@ def is_long(text: str) -> bool:
 def may_be_diagnostic(text: str) -> bool:
     """Whether a message may be a `client_diagnostic`, escape sequences included."""
     # Audio has no backslash, and one character is found a hundred times faster than a pattern.
-    is_escaped = "\\" in text and ESCAPED_ASCII.search(text) is not None
-    return is_escaped or DIAGNOSTIC_MARK in text
+    return DIAGNOSTIC_MARK in text or ("\\" in text and ESCAPED_ASCII.search(text) is not None)
 
 
 def names_files(text: str) -> bool:
@@ -361,8 +356,7 @@ class StreamingTurn:
             return ""
         if message.stopped and not message.text:
             return ""  # no reply, or the turn was rolled back
-        options = history.CacheOptions.of(self.prefill)
-        value = _value_in(self.text)
+        options, value = history.CacheOptions.of(self.prefill), _value_in(self.text)
         return history.next_history_hash(self.prefill.messages, message.text, options, value)
 
 

@@ -279,8 +279,7 @@ def recordings(
     sort: Order = Order.NEWEST,
 ) -> Response:
     """List recordings with their sizes, including running ones."""
-    page = page_of(gateway.recordings.listed(), offset, limit, sort)
-    return json_answer(page, request.headers)
+    return json_answer(page_of(gateway.recordings.listed(), offset, limit, sort), request.headers)
 
 
 @admin_router.get("/history", response_model=History)

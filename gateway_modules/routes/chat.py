@@ -22,15 +22,9 @@ from core import errors
 from core.metrics import GatewayMetrics
 from core.protocols.events import MS_PER_S
 from core.schemas import chat as wire
-from core.schemas import limits
+from core.schemas import limits, queue
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import (
-    SESSION_SECRET_HEADER,
-    UNRECORDED,
-    ErrorMessage,
-    RequestType,
-    SocketKind,
-)
+from core.schemas.queue import RequestType, SocketKind
 from gateway_modules.administration import TURN_BASED
 from gateway_modules.queue.worker_client import WORKER_BUSY, WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
@@ -198,7 +192,7 @@ def reply(
 
     `is_over` is called after each message; once it returns true, the worker is asked to stop.
     """
-    query = {} if is_recorded else {UNRECORDED: "1"}
+    query = {} if is_recorded else {queue.UNRECORDED: "1"}
     return replies(gateway, client, partial(_served, gateway, body, query, is_over))
 
 
@@ -223,7 +217,7 @@ async def _served(
             has_stopped = False
             while True:
                 message = MESSAGE.validate_json(await socket.recv(decode=False))
-                if isinstance(message, ErrorMessage):
+                if isinstance(message, queue.ErrorMessage):
                     raise ERROR_OF_CODE[message.code](message.message)
                 if isinstance(message, ReplyMessage):
                     yield message
@@ -323,7 +317,7 @@ def _own(
     An owner presents the secret, or knows the id and has the address of the session's socket.
     NotFoundError also for others' sessions, so that ids cannot be probed.
     """
-    shown = request.headers.get(SESSION_SECRET_HEADER)
+    shown = request.headers.get(queue.SESSION_SECRET_HEADER)
     address = gateway.access.client_address(request)
     of_kind = (one for one in gateway.sessions.all() if one.request.kind is kind)
     found = next((one for one in of_kind if one.request.session_id == session_id), None)

@@ -200,15 +200,10 @@ class HttpEdge:
         if ADMIN_MARK not in scope or scope["method"] in SAFE_METHODS:
             return
         address = self._gateway.access.client_address(HTTPConnection(scope))
-        is_secret = scope["path"] == LOGIN_PATH
-        entry = entry_of(
-            datetime.now(UTC),
-            address,
-            f"{scope['method']} {route_template(scope)}",
-            ", ".join(str(value) for value in scope.get("path_params", {}).values()),
-            BodyStart() if is_secret else body,
-            status,
-        )
+        action = f"{scope['method']} {route_template(scope)}"
+        target = ", ".join(str(value) for value in scope.get("path_params", {}).values())
+        shown = BodyStart() if scope["path"] == LOGIN_PATH else body  # no token is logged
+        entry = entry_of(datetime.now(UTC), address, action, target, shown, status)
         try:
             await asyncio.to_thread(append_entry, self._gateway.store, entry)
         except OSError as error:

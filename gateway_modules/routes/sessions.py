@@ -261,9 +261,7 @@ def comment(recording: ExistingId, gateway: GatewayHere) -> Comment:
 
 
 @router.post(
-    "/{recording_id}/comment",
-    dependencies=[OwnerOnly],
-    responses=problems(400, 403, 404, 413, 507),
+    "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413, 507)
 )
 def set_comment(body: Comment, recording: ExistingId, gateway: GatewayHere) -> CommentKept:
     """Replace the comment."""

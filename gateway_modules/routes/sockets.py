@@ -18,13 +18,7 @@ from gateway_modules.administration import APP_OF_REQUEST
 from gateway_modules.relay.link import Request
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
-from gateway_modules.relay.traffic import (
-    ChatTraffic,
-    LiveTraffic,
-    Message,
-    Traffic,
-    TurnTraffic,
-)
+from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Message, Traffic, TurnTraffic
 from gateway_modules.service import Gateway, gateway_of
 from gateway_modules.web.client_socket import ClientSocket
 from gateway_modules.web.limits import SOCKET_BYTES

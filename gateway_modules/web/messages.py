@@ -11,7 +11,7 @@ import codecs
 import json
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
@@ -37,6 +37,22 @@ PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app accepts te
 PIECE: Final = re.compile(r'((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)
 
 
+class LongStrings(dict[str, tuple[str, ...]]):
+    """Parts of long strings, JSON-escaped, by the placeholders that stand for them in a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._name = secrets.token_hex(NAME_BYTES)
+
+    def put(self, parts: Sequence[str]) -> str:
+        """Return a string, or a placeholder for a long one."""
+        if sum(map(len, parts)) <= LONG_CHARS:
+            return "".join(parts)
+        name = f"{self._name}-{len(self)}."
+        self[name] = tuple(parts)
+        return name
+
+
 class LongText(str):
     """A JSON text with placeholders for its long strings."""
 
@@ -44,7 +60,6 @@ class LongText(str):
 
     @classmethod
     def of(cls, text: str, strings: Mapping[str, tuple[str, ...]]) -> LongText:
-        """`strings` maps a placeholder to the parts of its string, JSON-escaped."""
         made = cls(text)
         made._strings = strings
         return made
@@ -79,12 +94,11 @@ class LongTextReader:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._text_chars = 0
-        self._strings: dict[str, tuple[str, ...]] = {}
+        self._strings = LongStrings()
         self._string: list[str] = []  # parts of the current, unfinished string
         self._quotation_marks = 0  # an odd number within a string
         self._values = 0
         self._escape = ""  # an incomplete escape sequence at the end of the last part
-        self._name = secrets.token_hex(NAME_BYTES)
 
     def feed(self, part: str) -> None:
         """Raises TooBigError for too many values or too much text, BadPayloadError if not JSON."""
@@ -112,12 +126,7 @@ class LongTextReader:
 
     def _end_string(self) -> None:
         string, self._string = self._string, []
-        if sum(map(len, string)) <= LONG_CHARS:
-            self._add("".join(string))
-            return
-        name = f"{self._name}-{len(self._strings)}."
-        self._strings[name] = tuple(string)
-        self._add(name)
+        self._add(self._strings.put(string))
 
     def _add(self, text: str) -> None:
         self._text.append(text)

@@ -44,6 +44,7 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     opening += 1;
     camera?.close();
     camera = null;
+    results.leave("camera");
     draw();
   };
   const fail = (/** @type {unknown} */ error) => {
@@ -52,6 +53,7 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     results.set("camera", problemResult(cameraCode(error), { state: "caution", detail: reasonOf(error) }));
   };
   const open = async () => {
+    const hadFocus = document.activeElement === start;
     close();
     const mine = opening;
     results.set("camera", { state: "running", text: { key: "check.camera_opening" } });
@@ -64,6 +66,7 @@ export function mountCameraCheck(/** @type {Results} */ results) {
       if (mine === opening) fail(error);
     }
     draw();
+    if (hadFocus && camera) stop.focus(); // the pressed button is hidden now
     await devices.refresh();
   };
   const follow = (/** @type {Camera} */ opened, /** @type {number} */ mine) => {
@@ -81,7 +84,11 @@ export function mountCameraCheck(/** @type {Results} */ results) {
     opened.video.requestVideoFrameCallback(look);
   };
   on(start, "click", () => void open());
-  on(stop, "click", close);
+  on(stop, "click", () => {
+    const hadFocus = document.activeElement === stop;
+    close();
+    if (hadFocus) start.focus();
+  });
   on(window, "pagehide", close);
   onLangChange(draw);
   draw();

@@ -62,6 +62,7 @@ export function mountMicrophoneCheck(/** @type {Results} */ results) {
     word = "off";
     meter.clear();
     void endClip();
+    results.leave("microphone");
     draw();
     await open?.close();
   };

@@ -38,6 +38,11 @@ export class Results extends EventTarget {
     this.#found.set(id, result);
     this.dispatchEvent(new Event("change"));
   }
+
+  /** A check whose device was closed before anything was found is not done. */
+  leave(/** @type {CheckId} */ id) {
+    if (this.get(id).state === "running") this.set(id, NOT_DONE);
+  }
 }
 
 /** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */

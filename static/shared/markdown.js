@@ -41,7 +41,7 @@ const aligned = (/** @type {Generic} */ { align }) => (align ? `text-align: ${al
   // Headings of a text are not headings of the page.
   heading: (token) => html`<p class="markdown-heading">${inside(token)}</p>`,
   blockquote: (token) => html`<blockquote>${inside(token)}</blockquote>`,
-  code: (token) => scrolling(html`<pre><code>${token.text}</code></pre>`),
+  code: (token) => html`<div dir="ltr">${scrolling(html`<pre><code>${token.text}</code></pre>`)}</div>`,
   list: (token) => {
     const items = token.items.map((/** @type {Generic} */ item) => html`<li>${inside(item)}</li>`);
     return token.ordered
@@ -75,7 +75,7 @@ const aligned = (/** @type {Generic} */ { align }) => (align ? `text-align: ${al
   strong: (token) => html`<strong>${inside(token)}</strong>`,
   em: (token) => html`<em>${inside(token)}</em>`,
   del: (token) => html`<del>${inside(token)}</del>`,
-  codespan: (token) => html`<code>${token.text}</code>`,
+  codespan: (token) => html`<code dir="ltr">${token.text}</code>`,
   image: (token) => token.text,
   link: (token) =>
     WEB_LINK.test(token.href)

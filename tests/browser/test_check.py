@@ -122,6 +122,25 @@ def test_a_microphone_that_is_mended_works_on_the_next_press(visit: Visits) -> N
     finding(page, "microphone", "good", "Your microphone works well.")
 
 
+def test_a_microphone_turned_off_before_it_was_judged_is_not_checked(visit: Visits) -> None:
+    page = visit("/check")
+    page.evaluate("performance.now = () => 0")  # no speech is ever long enough to be judged
+    for turn_off in ("Turn it off", "Measure the echo"):
+        press(page, "Test the microphone")
+        finding(page, "microphone", "running", "Say a few words.")
+        press(page, turn_off)
+        expect(page.locator("#microphone")).to_have_attribute("data-state", "pending")
+        expect(page.locator("#microphone .check-result")).to_be_empty()
+
+
+def test_the_keyboard_stays_with_the_camera(visit: Visits) -> None:
+    page = visit("/check")
+    page.get_by_role("button", name="Test the camera").press("Enter")
+    expect(page.locator("#camera-stop")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#camera-start")).to_be_focused()
+
+
 def test_an_unplugged_microphone_is_noticed(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Test the microphone")

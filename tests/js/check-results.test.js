@@ -50,6 +50,14 @@ test("a result that runs is not done", () => {
   assert.deepEqual(verdictOf(results), { kind: "pending", done: 3, total: 4, first: "microphone" });
 });
 
+test("a check whose device is closed early is not done, and a finding stays", () => {
+  const results = new Results();
+  results.set("camera", { state: "running", text: { key: "check.camera_opening" } });
+  results.set("microphone", { state: "good" });
+  for (const id of /** @type {const} */ (["camera", "microphone"])) results.leave(id);
+  assert.deepEqual([results.get("camera"), results.get("microphone")], [{ state: "pending" }, { state: "good" }]);
+});
+
 test("whoever listens hears of a new result", () => {
   const results = new Results();
   let heard = 0;

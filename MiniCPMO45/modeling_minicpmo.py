@@ -137,7 +137,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def weights(self) -> Weights:
         layer = self.llm.model.layers[0]
         assert isinstance(layer, DecoderLayer)
-        stored = layer.mlp.down_proj.stored
+        stored = getattr(layer.mlp.down_proj, "stored", None)  # None of a layer in its place
         return Weights(stored.scheme) if isinstance(stored, QuantisedWeight) else Weights.BF16
 
     def num_parameters(self, *arguments: Any, **options: Any) -> int:

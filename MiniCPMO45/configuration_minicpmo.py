@@ -134,7 +134,7 @@ class MiniCPMOConfig(Qwen3Config):
         self.tts_config = _as_config(TTSConfig, self.tts_config)
         kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never executed
         dtype = self.dtype or kwargs.get("torch_dtype")
-        if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        if isinstance(dtype, str) and not isinstance(vars(torch).get(dtype), torch.dtype):
             raise ValueError(f"dtype is {dtype}, which PyTorch does not have; bfloat16 is one")
         super().__post_init__(**kwargs)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
+import torch
 from transformers import (
     LlamaConfig,
     PreTrainedConfig,
@@ -132,6 +133,9 @@ class MiniCPMOConfig(Qwen3Config):
         self.audio_config = _as_config(AudioConfig, self.audio_config)
         self.tts_config = _as_config(TTSConfig, self.tts_config)
         kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never executed
+        dtype = self.dtype or kwargs.get("torch_dtype")
+        if isinstance(dtype, str) and not isinstance(vars(torch).get(dtype), torch.dtype):
+            raise ValueError(f"dtype is {dtype}, which PyTorch does not have; bfloat16 is one")
         super().__post_init__(**kwargs)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:

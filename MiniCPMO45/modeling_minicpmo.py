@@ -137,7 +137,8 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def weights(self) -> Weights:
         layer = self.llm.model.layers[0]
         assert isinstance(layer, DecoderLayer)
-        stored = layer.mlp.down_proj.stored
+        down: nn.Module = layer.mlp.down_proj
+        stored = down.stored if isinstance(down, Quantisable) else None  # it may be replaced
         return Weights(stored.scheme) if isinstance(stored, QuantisedWeight) else Weights.BF16
 
     def num_parameters(self, *arguments: Any, **options: Any) -> int:

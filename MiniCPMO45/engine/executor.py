@@ -35,6 +35,7 @@ from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import HAS_TRITON, CardMemory, HostCopy, capture_all, is_small_card
 from MiniCPMO45.kernels.plan_search import Product, find_plans
+from MiniCPMO45.kernels.products import matrix_of
 from MiniCPMO45.kernels.quantised import Weight
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.transformer import Decoder, DecoderLayer
@@ -183,7 +184,7 @@ class Executor:
     @torch.inference_mode()
     def _find_plans(self) -> None:
         llm, tts = self.model.llm, self.model.tts
-        heads = (llm.model, llm.lm_head.stored), (tts.model, tts.folded_head())
+        heads = (llm.model, matrix_of(llm.lm_head)), (tts.model, tts.folded_head())
         products = [each for decoder, head in heads for each in _products(decoder, head)]
         find_plans(products, self.dtype, show_progress=self.options.show_progress)
 
@@ -283,9 +284,9 @@ def _products(decoder: Decoder, head: Weight) -> list[Product]:
     attention, mlp = layer.self_attn, layer.mlp
     return [
         Product(attention.qkv(), layer.input_layernorm.weight),
-        Product(attention.o_proj.stored, adds=True),
+        Product(matrix_of(attention.o_proj), adds=True),
         Product(mlp.gate_up(), layer.post_attention_layernorm.weight, is_gated=True),
-        Product(mlp.down_proj.stored, adds=True),
+        Product(matrix_of(mlp.down_proj), adds=True),
         Product(head),
     ]
 

@@ -22,7 +22,7 @@ from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, d
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, HostCopy, Staging, read_back
-from MiniCPMO45.kernels.products import multiply
+from MiniCPMO45.kernels.products import matrix_of, multiply
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -152,7 +152,7 @@ class HeadPass:
         self.sampler = UnitSampler(rows, n_tokens, norm.device)
         self.piece = Capturable(f"head of {rows}", lambda: self.score(self.hidden))
         self.choice = Capturable(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
-        self._weight = llm.lm_head.stored
+        self._weight = matrix_of(llm.lm_head)
 
     def score(self, hidden: Tensor) -> Scores:
         logits = multiply(hidden, self._weight)

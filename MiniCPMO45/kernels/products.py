@@ -230,6 +230,30 @@ class Quantisable(nn.Module):
         return QuantisedWeight(self.values, self.scales) if self.is_quantised else self.weight
 
 
+_MATRIX_PARTS = {"weight", "bias", "parametrizations"}
+
+
+def matrix_of(layer: nn.Module) -> Weight:
+    """Return the matrix of a layer that is multiplied without being called; raises as below."""
+    return layer.stored if isinstance(layer, Quantisable) else dense_matrix_of(layer)
+
+
+def dense_matrix_of(layer: nn.Module) -> Tensor:
+    """Return the weight of a layer without a quantised form.
+
+    Raises:
+        TypeError: the layer is more than its matrix, and what it adds would have no effect.
+    """
+    added = (layer._parameters.keys() | layer._modules.keys()) - _MATRIX_PARTS
+    if added:
+        raise TypeError(
+            f"{type(layer).__name__} with {', '.join(sorted(added))} is not called, only its "
+            "weight is used: merge adapters into it, or parametrise it (docs/transformers.md)"
+        )
+    assert isinstance(layer.weight, Tensor)
+    return layer.weight
+
+
 class Linear(Quantisable, nn.Linear):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
@@ -320,10 +344,8 @@ class JoinedWeight:
         return [self._modules[name] for name in self._names]
 
     def _matrices(self) -> list[Tensor]:
-        return [
-            each.values if isinstance(each, Quantisable) and each.is_quantised else each.weight
-            for each in self._linears
-        ]
+        stored = [matrix_of(each) for each in self._linears]
+        return [each.values if isinstance(each, QuantisedWeight) else each for each in stored]
 
     def _parts(self) -> list[list[Tensor]]:
         """The layers' matrices, and their scales if quantised or else their biases, if any."""

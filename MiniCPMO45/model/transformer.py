@@ -21,7 +21,14 @@ from transformers import Qwen3Config
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
 from MiniCPMO45.kernels.dense_attention import attend_dense
 from MiniCPMO45.kernels.device import runs_kernels
-from MiniCPMO45.kernels.products import Embedding, JoinedWeight, Linear, multiply, rms_norm
+from MiniCPMO45.kernels.products import (
+    Embedding,
+    JoinedWeight,
+    Linear,
+    matrix_of,
+    multiply,
+    rms_norm,
+)
 from MiniCPMO45.kernels.stream_norms import gated_norm
 
 Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
@@ -89,9 +96,9 @@ class DecoderLayer(nn.Module):
         before, after = self.input_layernorm, self.post_attention_layernorm
         qkv = multiply(rows, attention.qkv(), before.weight, before.eps)
         mixed = batch.attend(layer, qkv, attention.norms)
-        rows = multiply(mixed, attention.o_proj.stored, residual=rows)
+        rows = multiply(mixed, matrix_of(attention.o_proj), residual=rows)
         inner = multiply(rows, mlp.gate_up(), after.weight, after.eps, is_gated=True)
-        return multiply(inner, mlp.down_proj.stored, residual=rows)
+        return multiply(inner, matrix_of(mlp.down_proj), residual=rows)
 
 
 class Decoder(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
 from MiniCPMO45.kernels.device import HAS_TRITON, Capturable, cached_tensor, pin, upload_array
-from MiniCPMO45.kernels.products import linear_gelu
+from MiniCPMO45.kernels.products import dense_matrix_of, linear_gelu
 from MiniCPMO45.model.transformer import (
     DenseAttention,
     EncoderLayer,
@@ -146,7 +146,7 @@ class SiglipMLP(nn.Module):
         self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(linear_gelu(x, self.fc1.weight, self.fc1.bias))
+        return self.fc2(linear_gelu(x, dense_matrix_of(self.fc1), self.fc1.bias))
 
 
 class SiglipEncoderLayer(EncoderLayer):

@@ -33,6 +33,7 @@ PIXEL_MEAN = 0.5  # per channel; preprocessor_config.json, norm_mean
 PIXEL_STD = 0.5  # per channel; preprocessor_config.json, norm_std
 PATCH_SIDE = 14  # pixels; preprocessor_config.json, patch_size
 PATCH_VALUES = CHANNELS * PATCH_SIDE**2
+BITS_DROPPED = 8  # of grey of 16 bits
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,13 @@ def _to_multiple(length: float, step: int) -> int:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return a picture as viewers show it, on white; `convert` alone shows hidden colours."""
-    if image.has_transparency_data:
+    """Return a picture as viewers show it, on white; `convert` alone shows hidden colours.
+
+    It also clips grey of 16 bits to white instead of scaling it.
+    """
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> BITS_DROPPED).astype(np.uint8))
+    elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")

@@ -130,6 +130,26 @@ class MiniCPMOProcessor(ProcessorMixin):
         except (OSError, ValueError) as error:
             raise ProcessingError(str(error)) from error
 
+    def __call__(
+        self,
+        images: Any = None,
+        text: Any = None,
+        videos: Any = None,
+        audio: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Encode text, or pictures or sounds, each without the others.
+
+        Raises:
+            ProcessingError: text with media, which would have no placeholders in it.
+        """
+        if text is not None and any(each is not None for each in (images, videos, audio)):
+            raise ProcessingError(
+                "processor(...) takes text without pictures and sounds; processor.render(messages) "
+                "makes prompts of all of them"
+            )
+        return super().__call__(images, text, videos, audio, **options)
+
     def apply_chat_template(  # type: ignore[override]  # the tokenizer's options
         self,
         conversation: Sequence[Any],

@@ -239,6 +239,15 @@ def test_processor_applies_the_tokenizers_chat_template(words: Path) -> None:
         processor.apply_chat_template([{"role": "user", "content": [{"type": "image"}]}])
 
 
+def test_processor_refuses_media_beside_text(words: Path) -> None:
+    processor, picture = AutoProcessor.from_pretrained(words), Image.new("RGB", (64, 64))
+    assert processor(text="Hello!")["input_ids"] == processor.tokenizer.encode("Hello!")
+    assert len(processor(images=[picture])["pixel_values"]) == 1
+    for media in ({"images": [picture]}, {"audio": np.zeros(16_000, np.float32)}):
+        with pytest.raises(ProcessingError, match="render"):
+            processor(text="What is this?", **media)
+
+
 def test_flash_attention_is_refused_by_its_name(folder: Path) -> None:
     with pytest.raises(ValueError, match="attn_implementation is flash_attention_2; the model has"):
         AutoModel.from_pretrained(folder, attn_implementation="flash_attention_2")
@@ -249,6 +258,9 @@ def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
         AutoModel.from_pretrained(folder, device_map={"llm": "cpu", "tts": "cuda:0"})
     with pytest.raises(ValueError, match="dtype is int8; weights can be bfloat16"):
         AutoModel.from_pretrained(folder, dtype="int8")
+    for option in ("dtype", "torch_dtype"):
+        with pytest.raises(ValueError, match="dtype is half_precision"):
+            AutoModel.from_pretrained(folder, **{option: "half_precision"})
     for name in ("gguf_file", "quantization_config", "save_pretrained"):
         options: dict[str, Any] = {name: {}}
         with pytest.raises(TypeError, match=f"takes no {name}: the model has a loader"):

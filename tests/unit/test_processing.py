@@ -199,6 +199,12 @@ def test_any_picture_mode_becomes_rgb(processor: MiniCPMOProcessor) -> None:
         assert prompt.pictures[0].slices[0].pixels.shape == (64, 64, 3)
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I;16L"])
+def test_16_bit_grey_is_scaled(processor: MiniCPMOProcessor, mode: str) -> None:
+    prompt = piece(processor, [Image.new(mode, (64, 64), 0x8000)])
+    assert (prompt.pictures[0].slices[0].pixels == 0x80).all()
+
+
 def test_a_transparent_picture_is_shown_on_white(processor: MiniCPMOProcessor) -> None:
     palette = Image.new("P", (64, 64))
     palette.putpalette([0, 0, 0])

@@ -66,10 +66,12 @@ class RealtimeHandler(DuplexHandler):
 
         Once stored it would fail every response.
         """
+        if not isinstance(message, realtime.ItemCreate | realtime.ResponseCreate):
+            return
         items: dict[str, InputItem] = {}  # by their paths
         if isinstance(message, realtime.ItemCreate):
             items = {"item": message.item}
-        elif isinstance(message, realtime.ResponseCreate) and message.response is not None:
+        elif message.response is not None:
             given = enumerate(message.response.input or ())
             items = {f"response.input[{index}]": item for index, item in given}
         for path, item in items.items():

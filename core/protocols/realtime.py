@@ -25,7 +25,7 @@ from core.protocols.realtime_responses import (
 from core.protocols.tables import CLOSED, SAME, Row, index_rows
 from core.schemas import realtime as messages
 from core.schemas.openai_errors import FieldError, socket_code
-from core.schemas.realtime_session import FunctionOutputItem, ItemReference
+from core.schemas.realtime_session import FunctionCallItem, FunctionOutputItem, ItemReference
 
 MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
@@ -188,8 +188,7 @@ class RealtimeMachine(ResponseMachine):
             code = "item_create_invalid_previous_item_id"
             return self._wrong(event, code, text, "previous_item_id")
         if isinstance(given, FunctionOutputItem) and not store.has_call(given.call_id):
-            text = f"Tool call ID '{given.call_id}' not found in conversation."
-            return self._wrong(event, "invalid_tool_call_id", text, "item.call_id")
+            return self._no_call(event, given, "item")
         item = item_of(given, item_id, self._config.input_format)
         added = self._added(item, store.add(item, after))
         if not item.is_picture:
@@ -244,10 +243,15 @@ class RealtimeMachine(ResponseMachine):
         if is_outside and len(self._outside) >= self._limits.max_outside:
             text = f"{self._limits.max_outside} responses are queued already."
             return self._wrong(event, "rate_limit_exceeded", text)
-        for item in patch.input or ():
+        given = [item for item in patch.input or () if isinstance(item, FunctionCallItem)]
+        calls = {item.call_id or item.id for item in given}
+        for index, item in enumerate(patch.input or ()):
             if isinstance(item, ItemReference) and item.id not in self._store:
                 text = f"There is no item '{item.id}'."
                 return self._wrong(event, "invalid_value", text, "response.input")
+            if isinstance(item, FunctionOutputItem) and item.call_id not in calls:
+                if not self._store.has_call(item.call_id):
+                    return self._no_call(event, item, f"response.input[{index}]")
         if not is_outside:
             return [*self._end_open_segment(), *self._respond(patch)]
         output = self._config.for_response(patch)
@@ -306,6 +310,10 @@ class RealtimeMachine(ResponseMachine):
     def _score_next(self) -> list[Effect]:
         pcm = self._audio.next_to_score()
         return [ScoreSpeech(pcm, self._audio.format)] if pcm else []
+
+    def _no_call(self, event: Received[Any], given: FunctionOutputItem, path: str) -> list[Effect]:
+        text = f"Tool call ID '{given.call_id}' not found in conversation."
+        return self._wrong(event, "invalid_tool_call_id", text, f"{path}.call_id")
 
     def _no_item(self, event: Received[Any], verb: str, item_id: str) -> list[Effect]:
         text = f"There is no item '{item_id}'."

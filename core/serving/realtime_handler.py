@@ -34,7 +34,7 @@ from core.schemas.common import (
     TokenStats,
 )
 from core.schemas.openai_errors import FieldError
-from core.schemas.realtime_session import MessageItem, PicturePart
+from core.schemas.realtime_session import InputItem, MessageItem, PicturePart
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
@@ -66,19 +66,24 @@ class RealtimeHandler(DuplexHandler):
 
         Once stored it would fail every response.
         """
-        if not isinstance(message, realtime.ItemCreate):
+        if not isinstance(message, realtime.ItemCreate | realtime.ResponseCreate):
             return
-        if not isinstance(message.item, MessageItem):
-            return
-        for index, part in enumerate(message.item.content):
-            if isinstance(part, PicturePart):
-                try:
-                    await self._check_picture(ImageContent(data=part.base64))
-                except PictureError as error:
-                    param = f"item.content[{index}].image_url"
-                    raise FieldError(
-                        "invalid_value", error.message, param, message.event_id
-                    ) from error
+        items: dict[str, InputItem] = {}  # by their paths
+        if isinstance(message, realtime.ItemCreate):
+            items = {"item": message.item}
+        elif message.response is not None:
+            given = enumerate(message.response.input or ())
+            items = {f"response.input[{index}]": item for index, item in given}
+        for path, item in items.items():
+            for index, part in enumerate(item.content if isinstance(item, MessageItem) else ()):
+                if isinstance(part, PicturePart):
+                    try:
+                        await self._check_picture(ImageContent(data=part.base64))
+                    except PictureError as error:
+                        param = f"{path}.content[{index}].image_url"
+                        raise FieldError(
+                            "invalid_value", error.message, param, message.event_id
+                        ) from error
 
     async def _check_picture(self, picture: ImageContent) -> None:
         if self._checks is None:

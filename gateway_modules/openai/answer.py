@@ -175,7 +175,8 @@ class Answer:
 
     async def _last(self, done: ChatDone) -> list[str]:
         deltas = await self._rest(done)
-        deltas += [{"audio": self._audio_end()}] if self.request.speaks else []
+        if self.request.speaks and (self._text or self._audio_bytes or not self._calls):
+            deltas.append({"audio": self._audio_end()})
         events = [self._event(delta) for delta in deltas]
         events.append(self._event({}, self._reason(done)))
         if self.request.stream_options and self.request.stream_options.include_usage:

@@ -263,6 +263,10 @@ def test_an_item_with_a_damaged_picture_is_refused_and_not_kept(served: Served) 
             problem = refused.error
             assert (problem.code, problem.event_id) == ("invalid_value", "mine")
             assert problem.param == "item.content[2].image_url"
+            given: Any = {"input": [item("two", whole), item("one", damaged)]}
+            await realtime.response.create(response=given)
+            refused = await realtime.recv()
+            assert refused.error.param == "response.input[1].content[1].image_url"
         await realtime.conversation.item.create(item=item("one", whole))
         await realtime.response.create()
         assert (await until(realtime, "response.done"))[-1].response.status == "completed"

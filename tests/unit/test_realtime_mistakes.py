@@ -44,3 +44,22 @@ def test_an_output_belongs_to_a_call_of_the_conversation(scene: RealtimeScene) -
     call = {"type": "function_call", "call_id": "c1", "name": "look"}
     for restored in (call, output):
         assert scene.types(scene.say("conversation.item.create", item=restored)) == ITEM
+
+
+def test_an_output_in_the_input_of_a_response_belongs_to_a_call(scene: RealtimeScene) -> None:
+    output: Raw = {"type": "function_call_output", "call_id": "c1", "output": "an owl"}
+    call = {"type": "function_call", "call_id": "c1", "name": "look"}
+    user = {"type": "message", "role": "user", "content": []}
+    for conversation in ("auto", "none"):
+        response = {"conversation": conversation, "input": [user, output]}
+        (told,) = scene.say("response.create", response=response, event_id="mine")
+        assert told["error"]["code"] == "invalid_tool_call_id"
+        assert told["error"]["param"] == "response.input[1].call_id"
+        assert told["error"]["event_id"] == "mine"
+    told, *_ = scene.say("response.create", response={"input": [call, output]})
+    assert told["type"] == "response.created", "a call of the same input"
+    scene.say("response.cancel")
+    scene.say("conversation.item.create", item=call)
+    outside = {"conversation": "none", "input": [output]}
+    told, *_ = scene.say("response.create", response=outside)
+    assert told["type"] == "response.created", "a call of the conversation"

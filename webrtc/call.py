@@ -11,7 +11,13 @@ from functools import partial
 from typing import Final
 
 import structlog
-from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    MediaStreamTrack,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
 from aiortc.exceptions import InvalidStateError, OperationError
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
@@ -154,9 +160,13 @@ class Call:
         peer.on("track", self._on_track)
         peer.on("datachannel", self._on_channel)
         peer.on("connectionstatechange", self._changed.set)
+        peer.addTrack(SpeechTrack(self._playout, self._note))
+        # Opus only, even if the offer prefers another codec: `SpeechTrack` makes Opus packets.
+        codecs = RTCRtpSender.getCapabilities("audio").codecs
+        opus = [codec for codec in codecs if codec.mimeType == "audio/opus"]
+        peer.getTransceivers()[0].setCodecPreferences(opus)
         try:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
-            peer.addTrack(SpeechTrack(self._playout, self._note))
             await peer.setLocalDescription(await peer.createAnswer())
         except SDP_ERRORS as error:
             raise BadRequestError(f"sdp: invalid ({error}).") from error
@@ -209,8 +219,8 @@ class Call:
         while True:
             try:
                 frame = await track.recv()
-            except MediaStreamError:
-                return
+            except MediaStreamError:  # a client without a microphone still listens
+                return await self._until(lambda: False)
             assert isinstance(frame, AudioFrame)
             pcm = microphone.samples_of(frame)
             if pcm:

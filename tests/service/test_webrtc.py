@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -14,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-from aiortc import RTCPeerConnection
+from aiortc import RTCPeerConnection, RTCRtpSender
 
 from core.modes import Chunks, Threads
 from core.schemas import streaming
@@ -229,6 +230,32 @@ async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
 @played()
 async def test_a_client_that_only_listens_is_served(scene: Scene) -> None:
     peer, _ = await scene.called(scene.peer(only_listens=True))
+    peer.say("response.create")
+    await until(lambda: peer.is_loud, "nothing was heard")
+
+
+@played()
+async def test_sound_is_opus_even_if_the_offer_prefers_another_codec(scene: Scene) -> None:
+    peer = scene.peer()
+    codecs = RTCRtpSender.getCapabilities("audio").codecs
+    others = [codec for codec in codecs if codec.mimeType != "audio/opus"]
+    peer.connection.getTransceivers()[0].setCodecPreferences([*others, *codecs])
+    await scene.called(peer)
+    answered = peer.connection.remoteDescription.sdp
+    assert re.findall(r"a=rtpmap:\d+ (\S+)", answered) == ["opus/48000/2"]
+    await until(lambda: peer.heard, "nothing was sent")
+    assert not peer.is_loud
+
+
+@played()
+async def test_a_client_whose_microphone_ends_goes_on_listening(scene: Scene) -> None:
+    peer, _ = await scene.called()
+    await until(lambda: peer.heard, "nothing was sent")
+    ((served, _),) = scene.calls._calls.values()
+    track = served._track
+    assert track is not None
+    await peer.connection.getSenders()[0].stop()
+    await until(lambda: track.readyState == "ended", "the track has not ended")
     peer.say("response.create")
     await until(lambda: peer.is_loud, "nothing was heard")
 

@@ -11,14 +11,20 @@ from functools import partial
 from typing import Final
 
 import structlog
-from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    MediaStreamTrack,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
 from aiortc.exceptions import InvalidStateError, OperationError
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import BadRequestError
+from core.errors import BadRequestError, QueueFullError
 from core.schemas.limits import MIB
 from core.schemas.openai_errors import INVALID_EVENT, error_event
 from core.schemas.webrtc import SDP_MAX_CHARS
@@ -120,8 +126,16 @@ class Outbox:
         self._filled.set()
 
 
-# Raised by aiortc for an invalid offer.
-SDP_ERRORS: Final = (ValueError, LookupError, AssertionError, InvalidStateError, OperationError)
+# Raised by aiortc for an invalid offer; RuntimeError is a StopIteration in its coroutine.
+SDP_ERRORS: Final = (
+    ValueError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    AssertionError,
+    InvalidStateError,
+    OperationError,
+)
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
 DRAIN_LIMIT_S: Final = 10.0  # for sending queued events, on a lossy network too, when a call ends
@@ -145,17 +159,28 @@ class Call:
         self._log = structlog.get_logger("webrtc")
 
     async def answer(self, sdp: str) -> str:
-        """Return the SDP answer with all candidates, or raise a BadRequestError."""
+        """Return the SDP answer with all candidates.
+
+        Raises:
+            BadRequestError: The offer is invalid.
+            QueueFullError: No UDP port is free.
+        """
         peer = self._peer
         peer.on("track", self._on_track)
         peer.on("datachannel", self._on_channel)
         peer.on("connectionstatechange", self._changed.set)
+        peer.addTrack(SpeechTrack(self._playout, self._note))
+        # Opus only, even if the offer prefers another codec: `SpeechTrack` makes Opus packets.
+        codecs = RTCRtpSender.getCapabilities("audio").codecs
+        opus = [codec for codec in codecs if codec.mimeType == "audio/opus"]
+        peer.getTransceivers()[0].setCodecPreferences(opus)
         try:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
-            peer.addTrack(SpeechTrack(self._playout, self._note))
             await peer.setLocalDescription(await peer.createAnswer())
         except SDP_ERRORS as error:
             raise BadRequestError(f"sdp: invalid ({error}).") from error
+        if "a=candidate:" not in peer.localDescription.sdp:
+            raise QueueFullError("No UDP port for a call is free; please try again later.")
         return with_address(peer.localDescription.sdp, self._settings.public_address)
 
     async def run(self) -> None:
@@ -204,8 +229,8 @@ class Call:
         while True:
             try:
                 frame = await track.recv()
-            except MediaStreamError:
-                return
+            except MediaStreamError:  # a client without a microphone still listens
+                return await self._until(lambda: False)
             assert isinstance(frame, AudioFrame)
             pcm = microphone.samples_of(frame)
             if pcm:

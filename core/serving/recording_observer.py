@@ -17,6 +17,7 @@ from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import wav_of
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
@@ -129,10 +130,13 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         if (recorder := self.recorder) is None:
             return
         match effect:
-            case effects.Step(chunk, frames, index):
+            case effects.Step(chunk, frames, index) as step:
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 pictures = [frame.data for frame in frames]
-                recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
+                sent_ms = MS_PER_S * step.start_samples / INPUT_SAMPLE_RATE_HZ
+                recorder.record_input(
+                    index, chunk.audio, pictures, receive_ts_ms=arrived_ms, sent_ts_ms=sent_ms
+                )
             case effects.Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
             case effects.Send(duplex.ResultPart() as part):

@@ -194,7 +194,10 @@ class _DuplexPlanner:
 
 
 def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
-    """Place the user's voice so that it ends at the request, and the reply after it."""
+    """Place the user's voice so that it ends at the request, and the reply after it.
+
+    An interrupted reply ends when it was interrupted.
+    """
     plan = ReplayPlan()
     for turn in recording.turns:
         now = round((turn.request_ts_ms or 0) * SAMPLES_PER_MS)
@@ -208,6 +211,9 @@ def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
         answer = _span(folder, turn.output.audio, now + delay)
         if answer:
             answer.start = max(answer.start, plan.ai[-1].end if plan.ai else 0)
+            if turn.interrupted and (elapsed_ms := turn.timing.elapsed_ms) is not None:
+                # Speech is generated faster than it is heard.
+                answer.limit = max(0, now + round(elapsed_ms * SAMPLES_PER_MS) - answer.start)
             plan.ai.append(answer)
     return plan
 

@@ -30,6 +30,7 @@ RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 OpenRecorder = Callable[[Snapshot], RecorderT]
 """Begins a recording with the session's settings."""
 
+ENDED_BY_MODEL: Final = frozenset({"completed", "incomplete"})  # statuses of responses by units
 ARRIVALS_MAX: Final = 64  # chunks whose arrival is remembered; far above what may wait
 LATE_MAX: Final = 64  # ours: items whose transcripts may still come
 RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
@@ -325,7 +326,7 @@ class RealtimeRecording(TurnRecording):
         text = "".join(part.get("transcript") or part.get("text") or "" for part in parts)
         tokens = done["usage"]["output_token_details"]["text_tokens"]
         stats = TokenStats(generated_tokens=tokens)
-        self._end_turn(text, stats, is_whole=done["status"] == "completed")
+        self._end_turn(text, stats, is_whole=done["status"] in ENDED_BY_MODEL)
 
     def _end_turn(self, text: str, stats: TokenStats, *, is_whole: bool) -> None:
         request, self._request = self._request, None

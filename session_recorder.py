@@ -44,10 +44,12 @@ class DuplexSessionRecorder(SessionRecorder):
         frames: Sequence[Picture] = (),
         *,
         receive_ts_ms: float | None = None,
+        sent_ts_ms: float | None = None,
     ) -> None:
         """Record a chunk's audio, 16 kHz, and pictures; indices increase.
 
-        `receive_ts_ms` is the time since the session's start, by default now.
+        `receive_ts_ms` is the time since the session's start, by default now; `sent_ts_ms` is the
+        chunk's position in the sent audio, of which chunks may be missing.
         """
         at_ms = self.elapsed_ms() if receive_ts_ms is None else receive_ts_ms
         audio, pictures = self.save_user_audio(index, sound), list[str]()
@@ -58,6 +60,7 @@ class DuplexSessionRecorder(SessionRecorder):
         self._inputs[index] = records.Chunk(
             index=index,
             receive_ts_ms=at_ms,
+            sent_ts_ms=sent_ts_ms,
             user_audio=audio,
             user_frame=pictures[0] if pictures else None,
             extra_frames=tuple(pictures[1:]) or None,

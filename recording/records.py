@@ -125,6 +125,7 @@ class Chunk(Record):
 
     index: int = Field(ge=0)
     receive_ts_ms: Milliseconds | None = None  # absent if reconstructed from files
+    sent_ts_ms: Milliseconds | None = None  # position in the sent audio, dropped chunks included
     user_audio: str | None = None
     user_audio_duration_ms: int | None = None
     user_frame: str | None = None

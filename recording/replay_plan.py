@@ -104,7 +104,7 @@ class _DuplexPlanner:
         self._is_logical = timing == "logical"
         self._plan = ReplayPlan()
         self._now = 0  # start of the chunk being added
-        self._audio_now = 0  # the same in the user's audio
+        self._audio_now = 0  # the same in the audio that the user sent
         self._starts: list[tuple[int, int]] = []  # of chunks: both of these
         self._speech: Span | None = None  # what the model is saying, while it can continue
         self._caption: CaptionTurn | None = None  # of the turn, while it can continue
@@ -112,6 +112,8 @@ class _DuplexPlanner:
     def add(self, chunk: Chunk) -> None:
         user = _span(self._folder, chunk.user_audio, self._now)
         duration = user.samples if user else self._unit
+        if chunk.sent_ts_ms is not None:  # earlier chunks may have been dropped
+            self._audio_now = round(chunk.sent_ts_ms * SAMPLES_PER_MS)
         self._starts.append((self._audio_now, self._now))
         self._audio_now += duration
         if user:
@@ -144,9 +146,7 @@ class _DuplexPlanner:
         self._end_turn()
         for event in events:
             if event.text and event.text.strip() and self._starts:
-                position = round(event.ts_ms * SAMPLES_PER_MS)
-                index = max(bisect_right(self._starts, (position, self._now)) - 1, 0)
-                start = self._starts[index][1] + position - self._starts[index][0]
+                start = self._place(round(event.ts_ms * SAMPLES_PER_MS))
                 samples = (event.duration_ms or 0) * SAMPLES_PER_MS
                 lines = textwrap.wrap(event.text, USER_LINE_CHARS)
                 texts = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]
@@ -155,6 +155,14 @@ class _DuplexPlanner:
         self._plan.user_captions.sort(key=lambda turn: turn.texts[0][0])
         self._plan.least = self._now if self._plan.user or self._plan.ai else 0
         return self._plan
+
+    def _place(self, position: int) -> int:
+        """Return where a position in the sent audio is in the replay."""
+        index = max(bisect_right(self._starts, (position, self._now)) - 1, 0)
+        sent, start = self._starts[index]
+        place = start + position - sent
+        # What was said in a dropped chunk is shown where the next one begins.
+        return min([place, *(start for _, start in self._starts[index + 1 : index + 2])])
 
     def _say(self, speech: Span) -> None:
         """Append speech to the turn's speech, or start it now."""
@@ -186,7 +194,10 @@ class _DuplexPlanner:
 
 
 def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
-    """Place the user's voice so that it ends at the request, and the reply after it."""
+    """Place the user's voice so that it ends at the request, and the reply after it.
+
+    An interrupted reply ends when it was interrupted.
+    """
     plan = ReplayPlan()
     for turn in recording.turns:
         now = round((turn.request_ts_ms or 0) * SAMPLES_PER_MS)
@@ -200,6 +211,9 @@ def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
         answer = _span(folder, turn.output.audio, now + delay)
         if answer:
             answer.start = max(answer.start, plan.ai[-1].end if plan.ai else 0)
+            if turn.interrupted and (elapsed_ms := turn.timing.elapsed_ms) is not None:
+                # Speech is generated faster than it is heard.
+                answer.limit = max(0, now + round(elapsed_ms * SAMPLES_PER_MS) - answer.start)
             plan.ai.append(answer)
     return plan
 

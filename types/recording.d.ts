@@ -41,6 +41,7 @@ export type ChunkResult = {
 export type Chunk = {
   index: number;
   receive_ts_ms?: number;
+  sent_ts_ms?: number;
   user_audio?: string;
   user_audio_duration_ms?: number;
   user_frame?: string;

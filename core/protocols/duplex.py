@@ -70,7 +70,6 @@ class DuplexMachine(LiveMachine):
         self._input = UnitInput(self._limits)
         self._results = UnitResults()
         self._pace = AudioRateLimit()
-        self._received_samples = 0
         self._held_result: events.StepDone | None = None  # sent after `Finalize`
 
     @property
@@ -120,7 +119,6 @@ class DuplexMachine(LiveMachine):
 
     def chunk(self, event: Received[messages.AudioChunk]) -> list[Effect]:
         self._since_s = event.at_s
-        self._received_samples += len(event.message.audio) // SAMPLE_BYTES
         # A short chunk costs the engine as much as a whole unit.
         first = self.rebase.first
         if problem := self._pace.take(event.message.audio, event.at_s, first.config.chunk_ms):
@@ -164,7 +162,7 @@ class DuplexMachine(LiveMachine):
         elif not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = f"'text' was dropped: {ITEM_MAX_CHARS} characters wait for the model already."
         else:
-            received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+            received_ms = self._input.received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
             return [Send(messages.TextAdded(text=text, start_ms=received_ms))]
         return [warn(errors.TooBigError(problem))]
 
@@ -251,11 +249,10 @@ class DuplexMachine(LiveMachine):
         if must_speak:
             self.rebase.wants_speech = False
         frames = tuple(unit.frames)
-        due_s = unit.arrived_s + len(unit.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
-        return [
-            *effects,
-            self._begin(Step(unit.chunk, frames, index, due_s, must_speak, self.client_format)),
-        ]
+        chunk, start = unit.chunk, unit.start_samples
+        due_s = unit.arrived_s + len(chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
+        step = Step(chunk, frames, index, due_s, start, must_speak, self.client_format)
+        return [*effects, self._begin(step)]
 
     def _check(self, kv_tokens: int) -> list[Effect]:
         limits = self._limits

@@ -47,6 +47,7 @@ class WaitingChunk:
 
     chunk: AudioChunk
     arrived_s: float
+    start_samples: int  # in the sent audio
     frames: list[Frame] = field(default_factory=list)
     has_own_frame: bool = False  # it came with the chunk or after it
     is_detected: bool = True  # voice activity detection has processed it, or is off
@@ -88,6 +89,7 @@ class UnitInput:
         self._limits = limits
         self._waiting: deque[WaitingChunk] = deque()
         self.held: list[Frame] = []  # pictures that arrived before their chunk
+        self.received_samples = 0
         self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
         self._frames_follow = False  # the client sends each picture after its chunk
@@ -103,7 +105,9 @@ class UnitInput:
             self._waiting.popleft()
             effects += self._drop(ErrorCode.LATE_CHUNK, 1)
         inline = [self._number(data, is_separate=False) for data in chunk.frame_base64_list or []]
-        entry = WaitingChunk(chunk, at_s, has_own_frame=bool(inline), is_detected=is_detected)
+        entry = WaitingChunk(chunk, at_s, self.received_samples, is_detected=is_detected)
+        entry.has_own_frame = bool(inline)
+        self.received_samples += len(chunk.audio) // SAMPLE_BYTES
         effects += self._give(entry, [*self.held, *inline])
         self.held.clear()
         self._waiting.append(entry)

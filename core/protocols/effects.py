@@ -86,6 +86,7 @@ class Step(Frozen):
     frames: tuple[Frame, ...]  # oldest first
     index: int  # number of the unit, from 0
     due_s: float  # earliest end of the next unit's input, on the events' clock
+    start_samples: int = 0  # of the chunk, in the sent audio
     must_speak: bool = False  # overrides the client's wish
     client_format: AudioFormat | None = None  # OpenAI protocols: format of the audio to the client
 

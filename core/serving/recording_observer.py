@@ -17,6 +17,7 @@ from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.serving.openai_clients import wav_of
 from core.serving.recordings import OpenRecording, Recordings, Snapshot
@@ -29,6 +30,7 @@ RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 OpenRecorder = Callable[[Snapshot], RecorderT]
 """Begins a recording with the session's settings."""
 
+ENDED_BY_MODEL: Final = frozenset({"completed", "incomplete"})  # statuses of responses by units
 ARRIVALS_MAX: Final = 64  # chunks whose arrival is remembered; far above what may wait
 LATE_MAX: Final = 64  # ours: items whose transcripts may still come
 RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
@@ -129,10 +131,13 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         if (recorder := self.recorder) is None:
             return
         match effect:
-            case effects.Step(chunk, frames, index):
+            case effects.Step(chunk, frames, index) as step:
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 pictures = [frame.data for frame in frames]
-                recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
+                sent_ms = MS_PER_S * step.start_samples / INPUT_SAMPLE_RATE_HZ
+                recorder.record_input(
+                    index, chunk.audio, pictures, receive_ts_ms=arrived_ms, sent_ts_ms=sent_ms
+                )
             case effects.Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
             case effects.Send(duplex.ResultPart() as part):
@@ -321,7 +326,7 @@ class RealtimeRecording(TurnRecording):
         text = "".join(part.get("transcript") or part.get("text") or "" for part in parts)
         tokens = done["usage"]["output_token_details"]["text_tokens"]
         stats = TokenStats(generated_tokens=tokens)
-        self._end_turn(text, stats, is_whole=done["status"] == "completed")
+        self._end_turn(text, stats, is_whole=done["status"] in ENDED_BY_MODEL)
 
     def _end_turn(self, text: str, stats: TokenStats, *, is_whole: bool) -> None:
         request, self._request = self._request, None

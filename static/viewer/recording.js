@@ -62,6 +62,7 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /*
   const { result } = chunk;
   const startMs = planner.nowMs;
   let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
+  planner.heardMs = chunk.sent_ts_ms ?? planner.heardMs; // earlier chunks may have been dropped
   planner.starts.push({ heardMs: planner.heardMs, atMs: startMs });
   planner.heardMs += lengthMs;
   if (result?.barge_in) breakOff(planner);
@@ -92,9 +93,12 @@ function addChunk(/** @type {Planner} */ planner, /** @type {Chunk} */ chunk, /*
 
 function userWords(/** @type {NonNullable<Recording["events"]>} */ events, /** @type {Planner["starts"]} */ starts) {
   const words = events.flatMap(({ ts_ms: heardMs, type, text }) => {
-    const unit = starts.findLast((start) => start.heardMs <= heardMs);
-    if (!text || !unit) return [];
-    return [{ startS: (unit.atMs + heardMs - unit.heardMs) / MS, text, isTyped: type !== "user_transcript" }];
+    const index = starts.findLastIndex((start) => start.heardMs <= heardMs);
+    if (!text || index < 0) return [];
+    const { atMs, heardMs: sentMs } = starts[index];
+    // What was said in a dropped chunk is shown where the next one begins.
+    const startMs = Math.min(atMs + heardMs - sentMs, starts[index + 1]?.atMs ?? Infinity);
+    return [{ startS: startMs / MS, text, isTyped: type !== "user_transcript" }];
   });
   return words.sort((one, other) => one.startS - other.startS);
 }

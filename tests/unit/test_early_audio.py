@@ -113,6 +113,13 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sounds: list[bytes] = []
+        self.sent_ms: list[float] = []
+
+    def elapsed_ms(self) -> float:
+        return 0.0
+
+    def record_input(self, *chunk: object, receive_ts_ms: float, sent_ts_ms: float) -> None:
+        self.sent_ms.append(sent_ts_ms)
 
     def record_result(self, index: int, result: Result, sound: bytes | None = None) -> None:
         assert sound is not None
@@ -139,6 +146,15 @@ def test_a_recording_holds_early_audio_and_the_rest() -> None:
     observer.observe(AudioReady(b""), [Send(ResultPart(audio_data=sound(0.5), step=2))])
     asyncio.run(observer.close())
     assert recorder.sounds[2:] == [sound(0.5)], "the session ended during this unit"
+
+
+def test_a_recording_knows_where_a_chunk_was_in_the_sent_audio() -> None:
+    recorder = Recorder()
+    observer = DuplexRecording(lambda snapshot: recorder)  # type: ignore[arg-type, return-value]
+    observer.observe(Received(Prepare()), [Send(Prepared())])
+    chunk = AudioChunk(audio=CHUNK)
+    observer.observe(Received(chunk), [Step(chunk, (), 1, due_s=1.0, start_samples=48_000)])
+    assert recorder.sent_ms == [3_000.0]
 
 
 def test_early_audio_is_timed_but_not_counted_as_a_unit() -> None:

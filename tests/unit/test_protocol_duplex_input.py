@@ -34,10 +34,11 @@ def test_beyond_the_backlog_the_oldest_chunk_is_dropped(stage: Scene) -> None:
     assert warning.code == "late_chunk"
     assert "1 chunks dropped" in warning.message
     assert stage.say("audio_chunk", audio=CHUNK, seq=5) == ["StartTimer(idle)"], "warned already"
-    begun = [0]
+    begun = [(0, 0)]
     while step(stage)[-1] == "Step":
-        begun.append(stage.only(Step).chunk.seq)
-    assert begun == [0, 3, 4, 5]
+        begun.append((stage.only(Step).chunk.seq, stage.only(Step).start_samples))
+    samples = len(base64.b64decode(CHUNK)) // 4
+    assert begun == [(number, number * samples) for number in (0, 3, 4, 5)]
 
 
 def test_drops_are_reported_once_per_unit(stage: Scene) -> None:

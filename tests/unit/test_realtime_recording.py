@@ -79,3 +79,14 @@ def test_both_engines_responses_are_recorded_as_turns() -> None:
         ("piece", "there."),
         ("end", "Hello there.", False),
     ]
+
+
+def test_a_response_that_reached_its_limit_was_not_interrupted() -> None:
+    scene, recorder = RealtimeScene(), Recorder()
+    scene.observers.append(RealtimeRecording(lambda snapshot: recorder, scene.machine))  # type: ignore[arg-type,return-value]
+    scene.semantic()
+    scene.say("session.update", session={"max_output_tokens": 2})
+    scene.engine.units = [("One two", 800, False)]
+    scene.talk(800, speech=True)
+    scene.talk(2_200, speech=False)
+    assert recorder.calls[-1] == ("end", "One two", False)

@@ -204,6 +204,21 @@ def test_half_duplex_turns_stand_on_the_sessions_clock(bench: Bench) -> None:
     assert len(replay) == 6 * UNIT + 24_000
 
 
+def test_an_interrupted_reply_is_played_until_the_interruption(bench: Bench) -> None:
+    recorder = bench.turns("hdx", "half_duplex_audio")
+    for index, request_s in enumerate((2.0, 6.0)):
+        bench.time.seconds = request_s
+        recorder.start_voice_turn(index, level_pcm(0.25, 8_000))
+        bench.time.seconds += 0.5
+        recorder.add_streaming_chunk("a", level_pcm(0.5, 240_000))  # faster than it is heard
+        recorder.end_turn(TurnTiming(elapsed_ms=1_500.0), interrupted=index == 0)
+    end(recorder)
+    build_replay(bench.folder("hdx"))
+    replay = sides(bench.folder("hdx"))
+    heard(replay[: 6 * UNIT, 1], 2 * UNIT + 8_000, 3 * UNIT + 8_000, 0.5)
+    heard(replay[4 * UNIT :, 1], 2 * UNIT + 8_000, 12 * UNIT + 8_000, 0.5)
+
+
 def test_without_audio_or_with_too_much_there_is_no_replay(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

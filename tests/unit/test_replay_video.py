@@ -160,6 +160,19 @@ def test_the_users_words_are_above_the_models(
     assert spoken[-1].end_ms == min(said_at_ms + 2_500, cues[-1].end_ms)
 
 
+def test_words_stand_where_they_were_said_although_chunks_were_dropped(bench: Bench) -> None:
+    recorder = bench.duplex("slow")
+    for index, sent_ms in enumerate((0.0, 3_000.0, 4_000.0)):
+        recorder.record_input(index, level_pcm(0.1, 16_000), sent_ts_ms=sent_ms)
+        recorder.record_result(index, listen())
+    for text, sent_ms in (("One", 500), ("Two", 2_500), ("Three", 4_250)):
+        recorder.record_words("user_transcript", text, sent_ms, 100)
+    end(recorder)
+    folder = bench.folder("slow")
+    starts = [turn.texts for turn in plan_replay(folder, recording_of(folder)).user_captions]
+    assert starts == [[(8_000, "One")], [(16_000, "Two")], [(36_000, "Three")]]
+
+
 def test_the_video_has_both_channels_of_the_replay(film: Path) -> None:
     with av.open(str(film)) as file:
         planes = [frame.to_ndarray() for frame in file.decode(audio=0)]

@@ -160,3 +160,10 @@ test("the user's words stand where their sound does, typed ones too", () => {
   ]);
   assert.equal(startsOf({ merged_replay_timing: "logical" })[1].startS, 1.75);
 });
+
+test("the user's words stand where their sound does although chunks were dropped", () => {
+  const events = [500, 2_500, 4_250].map((ts_ms) => ({ ts_ms, type: "user_transcript", text: "Yes." }));
+  const chunks = [0, 3_000, 4_000].map((sent_ts_ms) => ({ ...listen(), sent_ts_ms }));
+  const starts = planUnits(recordingOf(chunks, { events })).userWords.map(({ startS }) => startS);
+  assert.deepEqual(starts, [0.5, 1, 2.25]);
+});

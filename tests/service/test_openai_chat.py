@@ -297,7 +297,7 @@ async def test_a_response_that_does_not_fit_its_schema_is_an_error(
     assert not words(seen)
 
 
-@on_stage()
+@on_stage(decodes_apart=True)
 async def test_usage_counts_audio(stage: Stage) -> None:
     sound: Any = {"type": "input_audio", "input_audio": {"data": wav(2.0), "format": "wav"}}
     stage.worker.script.input_tokens = 100

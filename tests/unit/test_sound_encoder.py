@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -12,6 +14,18 @@ from core.sound_encoder import CODINGS, encode
 
 SECONDS = 2
 TONE_HZ = 440
+
+
+@pytest.mark.parametrize("name", [name for name in CODINGS if name != "pcm"])
+def test_a_file_of_every_format_lasts_as_long_as_its_sound(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    with target.open("wb") as file:
+        encode(io.BytesIO(bytes(SECONDS * OUTPUT_SAMPLE_RATE_HZ * 4)), file, CODINGS[name])
+    with av.open(target, "r") as made:
+        assert made.streams.audio[0].codec_context.name.startswith(name[:3])
+        frames = list(made.decode(audio=0))
+    lasts_s = sum(frame.samples for frame in frames) / frames[0].sample_rate
+    assert lasts_s == pytest.approx(SECONDS, abs=0.15)
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 1.0, 1.5, 4.0])

@@ -1,4 +1,4 @@
-"""Decodes audio files in the process of the test, where a child process takes a second to start.
+"""Decodes media in the process of the test, where a child process takes a second to start.
 
 That a child's results and refusals are the same is seen in `tests/unit/test_media_process.py`.
 """
@@ -14,7 +14,9 @@ from core.media_process import MediaProcesses
 from gateway_modules.voices import DECODERS, AudioDecoder
 
 
-class _TasksHere(MediaProcesses):
+class MediaHere(MediaProcesses):
+    """Keeps no spare process."""
+
     def run(
         self,
         task: str,
@@ -38,4 +40,4 @@ class DecoderHere(AudioDecoder):
     """As many at once as a gateway decodes."""
 
     def __init__(self) -> None:
-        self._processes = _TasksHere(at_once=DECODERS)
+        self._processes = MediaHere(at_once=DECODERS)

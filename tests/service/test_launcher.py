@@ -252,7 +252,7 @@ def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
 @pytest.mark.parametrize(
     ("deeds", "said"),
     [
-        (Deeds(), "The cascade is complete"),
+        pytest.param(Deeds(), "The cascade is complete", marks=pytest.mark.matrix),
         (Deeds(fails=True), "so nano is used: no place has it, said the stand-in."),
         (Deeds(breaks=True), "so nano is used: the download exited with code 3."),
     ],

@@ -350,7 +350,7 @@ def test_the_model_decides_when_to_respond(served: Served) -> None:
     assert 3 <= counted["wall"] and abs(counted["wall"] - counted["finalize"]) <= 1
 
 
-SHARE = 7  # of the changes; the others are tried without a socket
+SHARE = 13  # of the changes; the others are tried without a socket
 
 
 @pytest.mark.parametrize("module", [realtime_events, gpt_live_events], ids=["realtime", "live"])

@@ -37,6 +37,7 @@ from tests.system.loops import in_loop
 from worker import cli, fake_times, real_backend
 
 START_LIMIT_S = 600.0  # ends a test that hangs: a program that has ended is seen at once
+ASK_S = 0.1  # every request costs time of both programs
 UNUSABLE = 2
 
 
@@ -94,7 +95,12 @@ def program(folder: Path, *flags: str, waits: bool = True) -> Iterator[Program]:
     running = Program(folder, flags)
     try:
         if waits:
-            eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+            eventually(
+                "it is ready",
+                lambda: running.health().get("model_loaded"),
+                START_LIMIT_S,
+                ASK_S,
+            )
         yield running
     finally:
         if running.process.poll() is None:
@@ -183,7 +189,7 @@ def test_an_invalid_checkpoint_is_reported_by_health(tmp_path: Path) -> None:
         def health() -> dict[str, object]:
             return asyncio.run(Client(running.port).health())
 
-        eventually("it failed", lambda: health()["status"] == "error", START_LIMIT_S)
+        eventually("it failed", lambda: health()["status"] == "error", START_LIMIT_S, ASK_S)
         assert str(tmp_path) in str(health()["error"])
 
 

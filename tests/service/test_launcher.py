@@ -211,9 +211,7 @@ def test_what_dies_too_often_is_tried_again_and_the_others_go_on(
     launched.assert_nothing_left()
 
 
-@pytest.mark.parametrize(
-    "name", by_default(["worker_1", "checkpoint"], ["worker_1", "gateway", "checkpoint"])
-)
+@pytest.mark.parametrize("name", ["worker_1", "gateway", "checkpoint"])
 def test_what_dies_while_starting_ends_the_start_with_its_last_words(
     launched: Launched, name: str
 ) -> None:

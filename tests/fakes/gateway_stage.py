@@ -29,6 +29,7 @@ from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import Connections
 from gateway_modules.web.security import ADMIN_HEADER
 from gateway_modules.web.server import GatewayConfig, GatewayServer
+from tests.fakes.decoding import DecoderHere
 from tests.fakes.fake_worker import FakeWorker, Raw
 from tests.fakes.pools import idle_count
 
@@ -144,8 +145,11 @@ class Stage:
         worker_count: int,
         timing: Timing,
         real_workers: Sequence[str] = (),
+        *,
+        decodes_apart: bool = False,
     ) -> None:
         self.settings = settings
+        self.decodes_apart = decodes_apart  # audio files, in child processes
         self.real_workers = real_workers  # addresses
         self.workers = [FakeWorker() for _ in range(worker_count)]
         self.timing = timing
@@ -178,6 +182,8 @@ class Stage:
         addresses += self.real_workers
         app = create_app(self.settings, addresses, self.timing)
         gateway: Gateway = app.state.gateway
+        if not self.decodes_apart:
+            gateway.voices.decoder = DecoderHere()
         self._gateway = gateway
         self.port = await self._serve(
             app,
@@ -300,6 +306,7 @@ def on_stage(
     *,
     workers: int = 1,
     timing: Timing = HURRY,
+    decodes_apart: bool = False,
     **sections: Mapping[str, object],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run an async test with a stage as its first argument; check afterwards that all is quiet.
@@ -307,12 +314,14 @@ def on_stage(
     Args:
         workers: how many there are.
         timing: how long and how often.
+        decodes_apart: audio files are decoded in child processes, as a gateway does.
         sections: settings by section.
     """
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         async def play(folder: Path, **arguments: Any) -> None:
-            stage = Stage(settings_for(folder, **sections), workers, timing)
+            settings = settings_for(folder, **sections)
+            stage = Stage(settings, workers, timing, decodes_apart=decodes_apart)
             before = asyncio.all_tasks()
             await stage.start()
             try:

@@ -30,10 +30,11 @@ from gateway_modules.relay.link import QueueingLimits, Request
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.telemetry import DiagnosticsLimit, RelayTelemetry
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Message, Traffic, TurnTraffic
-from gateway_modules.voices import AudioDecoder, VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, Pace
 from gateway_modules.web.limits import Budget
 from gateway_modules.web.messages import Shortcut, Text
+from tests.fakes.decoding import DecoderHere
 from tests.fakes.gateway_stage import until
 from tests.fakes.pools import ask, make_pool, workers_of
 
@@ -201,7 +202,7 @@ class Scene:
         return asyncio.create_task(self.relay.resume(websocket, 0))
 
     def _traffic(self) -> Traffic:
-        decoder = AudioDecoder()
+        decoder = DecoderHere()
         voices = VoiceLibrary(self.folder, Store(self.folder), decoder)
         if self.kind is SocketKind.STREAMING:
             return TurnTraffic(voices)

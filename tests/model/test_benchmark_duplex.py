@@ -25,6 +25,10 @@ TOTALS = {"first_audio", "answer", "finalize", "unit"}
 USUAL = set(STAGES) - {"prefetch"}
 
 
+measuring = pytest.mark.matrix
+"""For what needs a whole run of the benchmark."""
+
+
 @pytest.fixture(scope="module")
 def measured(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("benchmark") / "all.json"
@@ -38,6 +42,7 @@ def scenario(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
     return found
 
 
+@measuring
 def test_every_stage_of_every_kind_is_timed(measured: dict[str, Any]) -> None:
     stages = scenario(measured, duplex.Kind.OMNI)["summary_ms"]
     assert list(stages) == ["listen", "speak", "speak, end"]
@@ -50,6 +55,7 @@ def test_every_stage_of_every_kind_is_timed(measured: dict[str, Any]) -> None:
     }
 
 
+@measuring
 def test_stages_add_up_to_the_answer(measured: dict[str, Any]) -> None:
     for unit in scenario(measured, duplex.Kind.OMNI)["units"]:
         stages = unit["stages_ms"]
@@ -58,6 +64,7 @@ def test_stages_add_up_to_the_answer(measured: dict[str, Any]) -> None:
         assert stages["answer"] + stages["finalize"] == pytest.approx(stages["unit"])
 
 
+@measuring
 def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
     for each in measured["scenarios"]:
         for kind, floors in each["floors_ms"].items():
@@ -67,6 +74,7 @@ def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
             assert set(floors) <= set(each["summary_ms"][kind]) | {"encode_vision"}
 
 
+@measuring
 def test_early_audio_precedes_the_answer(measured: dict[str, Any]) -> None:
     early, pages, whole = (
         [unit["stages_ms"] for unit in scenario(measured, kind)["units"] if unit["samples"]]
@@ -77,6 +85,7 @@ def test_early_audio_precedes_the_answer(measured: dict[str, Any]) -> None:
     assert all(stages["first_audio"] == pytest.approx(stages["answer"]) for stages in whole)
 
 
+@measuring
 @pytest.mark.parametrize("kind", [duplex.Kind.AHEAD, duplex.Kind.PAGES])
 def test_prefetch_is_not_part_of_the_answer(measured: dict[str, Any], kind: duplex.Kind) -> None:
     record = scenario(measured, kind)
@@ -88,11 +97,13 @@ def test_prefetch_is_not_part_of_the_answer(measured: dict[str, Any], kind: dupl
     assert all(floors["encode_vision"] == 0 for floors in record["floors_ms"].values())
 
 
+@measuring
 def test_cache_length_follows_the_option(measured: dict[str, Any]) -> None:
     lengths = [unit["cache_tokens"] for unit in scenario(measured, duplex.Kind.AUDIO)["units"]]
     assert all(abs(length - 700) < 600 for length in lengths)
 
 
+@measuring
 def test_preparation_and_concurrent_load_are_measured(measured: dict[str, Any]) -> None:
     assert {name: len(ms) for name, ms in measured["preparing_ms"].items()} == {
         "known voice": 1,
@@ -105,6 +116,7 @@ def test_preparation_and_concurrent_load_are_measured(measured: dict[str, Any]) 
     assert early["first_audio_ms"]["p50"] < early["latency_ms"]["p50"]
 
 
+@measuring
 def test_rates_and_options_are_recorded(measured: dict[str, Any]) -> None:
     assert set(measured["rates"]) == {"bytes_per_s", "flops_per_s", "vocoder_flops_per_s"}
     assert all(rate > 0 for rate in measured["rates"].values())

@@ -13,18 +13,10 @@ from typer.testing import CliRunner, Result
 
 from core.talk.__main__ import app
 from core.talk.conversation import read_inputs
-from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
 RATE_HZ = 16_000
 SPEECH = Path(__file__).parents[1] / "golden" / "recordings" / "inputs" / "speech_8s.wav"
 VOICE = SPEECH.with_name("ref_voice.wav")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("talk") / "tiny"
-    write_tiny_checkpoint(folder, 0, show_progress=False)
-    return folder
 
 
 def _talk(checkpoint: Path, out: Path, *arguments: object) -> Result:

@@ -22,6 +22,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
 )
 from tests.fakes.toy_vocoder import PROMPT_CODES, copy_of, toy_codes, toy_vocoder, toy_voice
 from tests.fakes.vocoder_lengths import count_samples
+from tests.pairing import taking_turns
 
 WAVE_TOLERANCE = 2e-5  # float32 sums in another order; the excitation adds up phases
 VOICES = ((PROMPT_CODES, 3), (30, 9), (75, 5))  # codes and seed; around the history's length
@@ -169,8 +170,7 @@ def test_the_codes_decide_what_is_heard(vocoder: Token2Wav, base: VoiceBase) -> 
     assert (one - other).abs().max() > 50 * WAVE_TOLERANCE
 
 
-@pytest.mark.parametrize("n_codes", [1, 3, 4, 11, 25, 28])
-@pytest.mark.parametrize("n_before", [0, 1, 3])
+@pytest.mark.parametrize(("n_codes", "n_before"), taking_turns([1, 3, 4, 11, 25, 28], [0, 1, 3]))
 def test_the_end_of_a_turn_is_exact_at_any_length(
     exact: Token2Wav, padded: Token2Wav, bases: list[VoiceBase], n_codes: int, n_before: int
 ) -> None:

@@ -12,6 +12,7 @@ from core.processors import UnifiedProcessor
 from core.processors.backend import RealBackend
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Collect, LlmForward
+from tests.fakes.decoding import MediaHere
 from tests.service.workers import SILENCE, Client, Message, Talk, spoken
 
 GREEDY = {"do_sample": False, "max_new_tokens": 24}
@@ -19,7 +20,7 @@ UNITS = 6
 
 
 def model_backend(checkpoint: Path, *, seed: int, warms_up: bool = True) -> RealBackend:
-    return RealBackend(
+    backend = RealBackend(
         lambda engine, report: UnifiedProcessor(
             checkpoint,
             device="cpu",
@@ -30,6 +31,8 @@ def model_backend(checkpoint: Path, *, seed: int, warms_up: bool = True) -> Real
         ),
         warms_up=warms_up,
     )
+    backend.media = MediaHere()
+    return backend
 
 
 class Failing:

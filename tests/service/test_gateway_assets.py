@@ -97,7 +97,7 @@ async def test_the_servers_own_voice(stage: Stage) -> None:
     assert len(base64.b64decode(voice["base64"])) == 4 * 16_000
 
 
-@on_stage()
+@on_stage(decodes_apart=True)
 async def test_voices_are_uploaded_listed_and_deleted(stage: Stage) -> None:
     body = {"name": "  Ann\tB ", "audio_base64": encoded(SECOND)}
     kept = (await stage.http.post("/api/assets/ref_audio", json=body)).json()
@@ -120,7 +120,7 @@ async def test_voices_are_uploaded_listed_and_deleted(stage: Stage) -> None:
     assert list(folder.iterdir()) == []
 
 
-@on_stage(limits={"reference_upload_bytes": 200_000})
+@on_stage(decodes_apart=True, limits={"reference_upload_bytes": 200_000})
 async def test_invalid_voice_uploads_are_refused(stage: Stage) -> None:
     for audio, status, code in (
         ("not Base64!", 400, "bad_audio"),

@@ -71,11 +71,14 @@ def ask(url: str, trusted: ssl.SSLContext | bool = False) -> httpx.Response:
         url: where.
         trusted: certificates; without TLS there is nothing to verify.
     """
+    place = httpx.URL(url)
     deadline_s = time.monotonic() + LIMIT_S
     while True:
         try:
+            # Making a client takes the time that the program needs to start, at every look.
+            socket.create_connection((place.host, place.port or 0), LIMIT_S).close()
             return httpx.get(url, verify=trusted, trust_env=False)
-        except httpx.TransportError:
+        except (OSError, httpx.TransportError):
             assert time.monotonic() < deadline_s, "no answer"
             time.sleep(POLL_S)
 
@@ -137,6 +140,7 @@ async def test_two_signals_at_once_let_sessions_end(
             assert program.returncode == 0
 
 
+@pytest.mark.matrix  # by default `test_invalid_settings_are_named` sees it without a process
 def test_invalid_settings_end_the_program(tmp_path: Path) -> None:
     done = subprocess.run(
         command(tmp_path, "--port", "99999"), cwd=ROOT, capture_output=True, text=True, check=False
@@ -148,6 +152,7 @@ def test_invalid_settings_end_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
+        (("--port", "99999"), "service.gateway_port"),
         (("--config", "/nowhere/config.json"), "/nowhere/config.json does not exist"),
         (("--lang", "xx"), "service.default_lang"),
         (("--ssl-certfile", "cert.pem"), "given together"),

@@ -97,11 +97,13 @@ PUBLIC = """
 """.split()
 SOCKET_PATHS = ("/ws/", "/v1/")
 OPENAI_SOCKETS = [Row(WEBSOCKET, "/v1/realtime"), Row(WEBSOCKET, "/v1/live/sessions")]
+# PCM, because every other format starts a process that encodes it.
+SPOKEN: Raw = {"model": "x", "input": "Hi", "voice": "alloy", "response_format": "pcm"}
 OPENAI = [
     Row("GET", "/v1/models"),
     Row("GET", "/v1/models/{model_id}"),
     Row("POST", "/v1/chat/completions", body={"model": "x", "messages": [{"role": "user"}]}),
-    Row("POST", "/v1/audio/speech", body={"model": "x", "input": "Hi", "voice": "alloy"}),
+    Row("POST", "/v1/audio/speech", body=SPOKEN),
     Row("POST", "/v1/audio/transcriptions"),
     Row("GET", "/v1/audio/voices"),
     admin("POST", "/v1/audio/voices"),

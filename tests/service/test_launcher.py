@@ -17,7 +17,7 @@ import pytest
 from benchmarks.launched import free_ports
 from launcher.run_folder import Phase
 from tests.fakes.stand_in import Deeds
-from tests.pairing import taking_turns
+from tests.pairing import by_default, taking_turns
 from tests.service.launched import LIMIT_S, Launched, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -192,7 +192,7 @@ def test_a_worker_that_hangs_is_started_again(launched: Launched) -> None:
     launched.assert_nothing_left()
 
 
-@pytest.mark.parametrize("name", ["worker_1", "gateway"])
+@pytest.mark.parametrize("name", by_default(["gateway"], ["worker_1", "gateway"]))
 def test_what_dies_too_often_is_tried_again_and_the_others_go_on(
     launched: Launched, name: str
 ) -> None:
@@ -250,7 +250,7 @@ def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
 @pytest.mark.parametrize(
     ("deeds", "said"),
     [
-        (Deeds(), "The cascade is complete"),
+        pytest.param(Deeds(), "The cascade is complete", marks=pytest.mark.matrix),
         (Deeds(fails=True), "so nano is used: no place has it, said the stand-in."),
         (Deeds(breaks=True), "so nano is used: the download exited with code 3."),
     ],

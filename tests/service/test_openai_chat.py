@@ -24,6 +24,7 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from gateway_modules.openai import routes as openai_routes
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import busy_count, idle_count
+from tests.fakes.stock_client import stock_client
 
 HELLO: list[Any] = [{"role": "user", "content": "Hi"}]
 KEY = "sk-of-this-test"
@@ -31,7 +32,7 @@ KEY = "sk-of-this-test"
 
 def client_of(stage: Stage, key: str = KEY) -> AsyncOpenAI:
     """The stock client, without retries."""
-    return AsyncOpenAI(base_url=f"http://127.0.0.1:{stage.port}/v1", api_key=key, max_retries=0)
+    return stock_client(f"http://127.0.0.1:{stage.port}/v1", key)
 
 
 def words(chunks: Iterable[ChatCompletionChunk]) -> str:
@@ -296,7 +297,7 @@ async def test_a_response_that_does_not_fit_its_schema_is_an_error(
     assert not words(seen)
 
 
-@on_stage()
+@on_stage(decodes_apart=True)
 async def test_usage_counts_audio(stage: Stage) -> None:
     sound: Any = {"type": "input_audio", "input_audio": {"data": wav(2.0), "format": "wav"}}
     stage.worker.script.input_tokens = 100

@@ -7,7 +7,6 @@ from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
 from core.errors import RateLimitedError
@@ -15,6 +14,7 @@ from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web import security
 from gateway_modules.web.security import ClientSecrets
 from tests.fakes.gateway_stage import PATIENT, Stage, on_stage, until
+from tests.fakes.stock_client import stock_client
 from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
 
 SESSION: Any = {"type": "realtime", "instructions": "Be brief.", "output_modalities": ["text"]}
@@ -167,7 +167,7 @@ async def test_an_administrator_registers_a_voice(stage: Stage) -> None:
 @on_stage(security={"api_keys": [KEY]})
 async def test_a_base_url_may_have_no_path(stage: Stage) -> None:
     bare = f"http://127.0.0.1:{stage.port}"
-    async with AsyncOpenAI(base_url=bare, api_key=KEY, max_retries=0) as client:
+    async with stock_client(bare, KEY) as client:
         assert (await client.models.list()).data
         answer = await client.chat.completions.create(model="x", messages=HELLO)
         assert answer.choices[0].message.content == "Hello"
@@ -177,7 +177,7 @@ async def test_a_base_url_may_have_no_path(stage: Stage) -> None:
         with pytest.raises(openai.APIStatusError) as raised:
             await client.audio.speech.create(model="x", voice="x", input="")
         assert raised.value.param == "input"
-    async with AsyncOpenAI(base_url=bare, api_key="no", max_retries=0) as stranger:
+    async with stock_client(bare, "no") as stranger:
         with pytest.raises(openai.AuthenticationError) as refused:
             await stranger.models.list()
     assert refused.value.body == {

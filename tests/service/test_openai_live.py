@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI
 from openai.resources.live.live import AsyncLiveConnection
 from openai.types.live import ServerEvent
 from pydantic import TypeAdapter
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.fakes.gateway_stage import HOST, HURRY, PATIENT, Stage, settings_for
+from tests.fakes.stock_client import stock_client
 from tests.service.workers import RunningWorker, running_worker
 
 ORACLE: TypeAdapter[Any] = TypeAdapter(ServerEvent)
@@ -80,7 +80,7 @@ async def talking(worker: RunningWorker, folder: Path) -> AsyncIterator[Talk]:
     await stage.start()
     try:
         base_url = f"http://{HOST}:{stage.port}/v1"
-        async with AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        async with stock_client(base_url, "none") as client:
             async with client.live.connect(websocket_connection_options=PATIENT) as connection:
                 yield Talk(connection)
         await stage.check_quiet()

@@ -97,7 +97,7 @@ async def test_webvtt_markup_is_escaped(stage: Stage) -> None:
         assert vtt.endswith("\nR&amp;B &lt;b&gt; --&gt;\n")
 
 
-@on_stage()
+@on_stage(decodes_apart=True)
 async def test_a_stream_sends_each_passage_and_then_the_whole_text(stage: Stage) -> None:
     async with await able(stage) as client:
         stream = await client.audio.transcriptions.create(model="x", file=FILE, stream=True)

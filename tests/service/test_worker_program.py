@@ -23,6 +23,7 @@ import worker
 from config import Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
+from core.serving.fake_backend import FakeBackend
 from tests.service.workers import (
     LIMIT_S,
     SILENCE,
@@ -36,6 +37,7 @@ from tests.system.loops import in_loop
 from worker import cli, fake_times, real_backend
 
 START_LIMIT_S = 600.0  # ends a test that hangs: a program that has ended is seen at once
+ASK_S = 0.1  # every request costs time of both programs
 UNUSABLE = 2
 
 
@@ -74,13 +76,14 @@ class Program:
     def health(self) -> dict[str, object]:
         """Its health; empty while it does not listen."""
         try:
-            # Nothing to verify without TLS, and certificates take long to load.
-            url = f"http://127.0.0.1:{self.port}/health"
-            answer = httpx.get(url, trust_env=False, verify=False, timeout=LIMIT_S)
-        except httpx.HTTPError:
+            # Making a client takes the time that the program needs to start, at every look.
+            socket.create_connection(("127.0.0.1", self.port), LIMIT_S).close()
+        except OSError:
             assert self.process.poll() is None, self.output
             return {}
-        return dict(answer.json())
+        # Nothing to verify without TLS, and certificates take long to load.
+        url = f"http://127.0.0.1:{self.port}/health"
+        return dict(httpx.get(url, trust_env=False, verify=False, timeout=LIMIT_S).json())
 
     def wait(self) -> int:
         return self.process.wait(LIMIT_S)
@@ -92,7 +95,12 @@ def program(folder: Path, *flags: str, waits: bool = True) -> Iterator[Program]:
     running = Program(folder, flags)
     try:
         if waits:
-            eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+            eventually(
+                "it is ready",
+                lambda: running.health().get("model_loaded"),
+                START_LIMIT_S,
+                ASK_S,
+            )
         yield running
     finally:
         if running.process.poll() is None:
@@ -101,8 +109,12 @@ def program(folder: Path, *flags: str, waits: bool = True) -> Iterator[Program]:
 
 
 @in_loop
-async def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
+async def test_sigterm_lets_sessions_end_and_then_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
     with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
+        assert running.health()["is_supervised"] is False
         async with Client(running.port).talk("duplex") as talk:
             prepared = await talk.prepared()
             for _ in range(2):  # as from the kernel, when a launcher with two threads is killed
@@ -114,6 +126,7 @@ async def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
         assert len(json.loads((folder / "recording.json").read_text())["chunks"]) == 1
 
 
+@pytest.mark.matrix  # by default `test_worker_life.py` sees it without a process
 @in_loop
 async def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
     with program(tmp_path, "--backend", "fake") as running:
@@ -143,15 +156,14 @@ async def test_a_restart_request_ends_the_program_for_its_launcher(
 
 
 @in_loop
-async def test_without_a_launcher_a_restart_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
-    with program(tmp_path, "--backend", "fake") as running:
-        assert running.health()["is_supervised"] is False
-        answer = await Client(running.port).post("/restart")
+async def test_without_a_launcher_a_restart_is_refused(tmp_path: Path) -> None:
+    with running_worker(settings_for(tmp_path), FakeBackend) as running:
+        client = Client(running.port)
+        assert (await client.health())["is_supervised"] is False
+        answer = await client.post("/restart")
         assert answer.status_code == 409 and "not started by the launcher" in answer.text
-        assert running.health()["model_loaded"] is True
+        health = await client.health()
+        assert health["model_loaded"] is True and health["is_draining"] is False
 
 
 @in_loop
@@ -177,10 +189,11 @@ def test_an_invalid_checkpoint_is_reported_by_health(tmp_path: Path) -> None:
         def health() -> dict[str, object]:
             return asyncio.run(Client(running.port).health())
 
-        eventually("it failed", lambda: health()["status"] == "error", START_LIMIT_S)
+        eventually("it failed", lambda: health()["status"] == "error", START_LIMIT_S, ASK_S)
         assert str(tmp_path) in str(health()["error"])
 
 
+@pytest.mark.matrix  # by default `test_invalid_flags_are_named` sees it without a process
 def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
     with program(tmp_path, "--slots", str(SLOTS_MAX + 1), waits=False) as running:
         assert running.process.wait(START_LIMIT_S) == UNUSABLE
@@ -204,6 +217,7 @@ def test_a_port_in_use_is_named_before_the_worker_begins(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
+        (("--slots", str(SLOTS_MAX + 1)), "worker_slots"),
         (("--fake-ms", "nonsense=1"), "nonsense"),
         (("--fake-ms", "unit=x"), "unit=100"),
         (("--config", "/no/such/file.json"), "does not exist"),

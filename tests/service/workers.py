@@ -314,12 +314,14 @@ class DeadClient:
         return frames
 
 
-def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+def eventually(
+    what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S, look_s: float = LOOK_S
+) -> None:
     """Poll until a condition is true; fail with its name if it never is."""
     deadline_s = time.monotonic() + limit_s
     while not is_true():
         assert time.monotonic() < deadline_s, f"never came true: {what}"
-        time.sleep(LOOK_S)
+        time.sleep(look_s)
 
 
 async def soon(what: str, is_true: Callable[[], object]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from random import Random
 
 import pytest
@@ -23,14 +25,18 @@ FEWEST_REPEATED = 500
 SPEECH_TOKENS_A_UNIT = DuplexSettings().max_new_speak_tokens_per_chunk - 3
 
 
+@cache
+def asked_in_words() -> Mapping[str, list[Question]]:
+    """Return every question by its words: taking some hundred thousand apart takes a second."""
+    found = defaultdict(list)
+    for intent in intents().values():
+        for question in intent.questions:
+            found[" ".join(words_of(question.text))].append(question)
+    return found
+
+
 def reply_to(text: str, context: Context | None = None) -> str:
-    wanted = words_of(text)
-    [question] = [
-        each
-        for intent in intents().values()
-        for each in intent.questions
-        if words_of(each.text) == wanted
-    ]
+    [question] = asked_in_words()[" ".join(words_of(text))]
     return answer(question, context or Context(), Random(0))
 
 
@@ -40,10 +46,10 @@ def test_size_of_the_domain() -> None:
 
 
 def test_no_question_has_two_intents() -> None:
-    meanings = defaultdict(set)
-    for intent in intents().values():
-        for question in intent.questions:
-            meanings[" ".join(words_of(question.text))].add((question.intent, question.slots))
+    meanings = {
+        text: {(question.intent, question.slots) for question in found}
+        for text, found in asked_in_words().items()
+    }
     assert [text for text, found in meanings.items() if len(found) > 1] == []
 
 

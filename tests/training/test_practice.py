@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
 import torch
 
 from tests.training.conftest import Nano
@@ -20,13 +21,24 @@ from training.nano.sessions import DuplexSession
 from training.nano.turns import TurnsSession
 
 
-def asked(nano: Nano, *, practises: bool, count: int = 2_000) -> list[Question]:
+def asked(nano: Nano, *, practises: bool, count: int) -> list[Question]:
     dialogue = Dialogue.begin(nano.bank, Random(0), has_pictures=False)
     return [dialogue.ask_in_writing(practises=practises) for _ in range(count)]
 
 
-def test_typed_questions_are_not_held_out_and_practice_favours_arithmetic(nano: Nano) -> None:
-    written, practised = asked(nano, practises=False), asked(nano, practises=True)
+@pytest.fixture(scope="module")
+def written(nano: Nano) -> list[Question]:
+    return asked(nano, practises=False, count=2_000)
+
+
+@pytest.fixture(scope="module")
+def practised(nano: Nano) -> list[Question]:
+    return asked(nano, practises=True, count=3_000)
+
+
+def test_typed_questions_are_not_held_out_and_practice_favours_arithmetic(
+    written: list[Question], practised: list[Question]
+) -> None:
     assert not any(is_held_out(question.text) for question in written + practised)
 
     def share(questions: list[Question], *intents: str) -> float:
@@ -40,15 +52,15 @@ def test_typed_questions_are_not_held_out_and_practice_favours_arithmetic(nano: 
     assert share(practised, "plus", "repeat") > share(practised, *known)
 
 
-def test_typed_questions_include_unrecorded_ones(nano: Nano) -> None:
+def test_typed_questions_include_unrecorded_ones(nano: Nano, practised: list[Question]) -> None:
     recorded = {each.question.slots for each in nano.bank.recordings if each.intent == "plus"}
-    typed = {q.slots for q in asked(nano, practises=True, count=3_000) if q.intent == "plus"}
+    typed = {q.slots for q in practised if q.intent == "plus"}
     assert len(typed) > 100 > len(recorded)
     assert typed <= {group[0].slots for group in learned_by_slots("plus")}
 
 
-def test_a_conversation_can_begin_with_stop(nano: Nano) -> None:
-    assert control.STOP in {question.intent for question in asked(nano, practises=False)}
+def test_a_conversation_can_begin_with_stop(written: list[Question]) -> None:
+    assert control.STOP in {question.intent for question in written}
 
 
 def test_practice_batches_have_no_audio_and_a_loss(nano: Nano) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,9 @@ def test_the_state_is_what_was_backed_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_service_starts_a_program_with_options_that_it_has(unit: Path) -> None:
+def test_a_service_starts_a_program_with_options_that_it_has(
+    unit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(encoding="utf8"), re.MULTILINE)
     program, *options = line.replace("%i", "8006").split()
     if program == f"{INSTALLED}/start_all.sh":
@@ -100,4 +103,12 @@ def test_a_service_starts_a_program_with_options_that_it_has(unit: Path) -> None
         options = ["-m", "launcher", *options]
     else:
         assert program == f"{INSTALLED}/.venv/bin/python"
-    subprocess.run([sys.executable, *options, "--help"], cwd=ROOT, check=True, capture_output=True)
+    # As a program, but where what it imports is loaded already.
+    monkeypatch.chdir(ROOT)
+    is_module = options[0] == "-m"
+    name, *given = options[is_module:]
+    monkeypatch.setattr(sys, "argv", [name, *given, "--help"])
+    start = runpy.run_module if is_module else runpy.run_path
+    with pytest.raises(SystemExit) as ended:
+        start(name, run_name="__main__")
+    assert not ended.value.code

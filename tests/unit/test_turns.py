@@ -20,7 +20,8 @@ from gateway_modules.relay.traffic import (
     is_long,
     names_files,
 )
-from gateway_modules.voices import AudioDecoder, VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
+from tests.fakes.decoding import DecoderHere
 
 HISTORY: list[Mapping[str, object]] = [
     {"role": "system", "content": "Be kind."},
@@ -32,7 +33,7 @@ HISTORY: list[Mapping[str, object]] = [
 
 @pytest.fixture
 def voices(tmp_path: Path) -> VoiceLibrary:
-    decoder = AudioDecoder()
+    decoder = DecoderHere()
     return VoiceLibrary(tmp_path, Store(tmp_path), decoder)
 
 

@@ -210,6 +210,20 @@ async def test_unknown_messages_are_warnings_in_the_queue_too(
         assert stage.relay.phase == phase
 
 
+@pytest.mark.parametrize("command", ["interrupt", "pause", "resume", "text_input"])
+@pytest.mark.parametrize("phase", PHASES)
+@in_virtual_time
+async def test_commands_of_a_call_are_out_of_order_in_the_queue(
+    phase: str, command: str, tmp_path: Path
+) -> None:
+    async with staged(LIVE, tmp_path, phase) as stage:
+        stage.say(type="client_diagnostic")
+        stage.say(type=command, text="Hello")
+        await stage.hear("warning")
+        assert stage.last("warning")["code"] == "out_of_order"
+        assert stage.relay.phase == phase
+
+
 @in_virtual_time
 async def test_a_refusal_ends_the_session(tmp_path: Path) -> None:
     async with staged(LIVE, tmp_path, "waiting") as stage:

@@ -37,6 +37,7 @@ STOP_LIMIT_S: Final = 8.0  # the server waits up to 5 s for a running unit
 # How far a recording is sent ahead of real time; the server ends a session that is 40 s ahead.
 AHEAD_S: Final = 20.0
 MS_PER_S: Final = 1_000
+COLD_START_MS: Final = 500  # half duplex: audio that the server ignores after `prepared`
 PREPARED: Final = (DuplexPrepared, HalfDuplexPrepared)
 LAST: Final = (DuplexStopped, DuplexTimeout, HalfDuplexStopped, HalfDuplexTimeout)
 
@@ -182,7 +183,9 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
         `rest_s` seconds of silence after it end the user's turn. Raises `LiveError` if the session
         ended with an error.
         """
-        samples = float_samples(sound)
+        # The server takes the beginning for a microphone that opens.
+        samples = array("f", [0.0] * (COLD_START_MS * INPUT_RATE_HZ // MS_PER_S))
+        samples.extend(float_samples(sound))
         samples.extend([0.0] * round(rest_s * INPUT_RATE_HZ))
         sending = asyncio.create_task(self._send_ahead(samples))
         try:

@@ -64,7 +64,8 @@ def float_samples(sound: Sound) -> array[float]:
         case "f" | "<f":
             return array("f", view.tobytes())
         case "h" | "<h":
-            return array("f", [sample / PCM16_SCALE for sample in view])
+            # A view of format "<h", such as that of ctypes, cannot be iterated over.
+            return array("f", [sample / PCM16_SCALE for sample in array("h", view.tobytes())])
     raise SoundError(f"audio must be float32 or 16-bit, not of format {view.format!r}")
 
 

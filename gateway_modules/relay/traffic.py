@@ -41,7 +41,8 @@ WARNINGS: Final = (
 LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
 # Types of messages that clients may send.
 LIVE_TYPES: Final = frozenset("prepare audio_chunk interrupt stop heartbeat close".split())
-DUPLEX_TYPES: Final = LIVE_TYPES | {"video_frame", "pause", "resume", "client_diagnostic"}
+LIVE_COMMANDS: Final = frozenset({"interrupt", "pause", "resume", "text_input"})
+DUPLEX_TYPES: Final = LIVE_TYPES | LIVE_COMMANDS | {"video_frame", "client_diagnostic"}
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
@@ -175,6 +176,11 @@ class LiveTraffic(Traffic):
         if not isinstance(kind, str) or kind not in self._types:
             raise errors.UnknownTypeError()
         return Message(kind, text)
+
+    def hold(self, message: Message, held: list[Message]) -> None:
+        if message.kind in LIVE_COMMANDS:
+            raise errors.OutOfOrderError(f"{message.kind!r} is not expected now.")
+        super().hold(message, held)
 
     def passes_up(self, text: texts.Text) -> bool:
         return self._is_prepared and not may_be_diagnostic(str(text, "latin-1"))

@@ -97,10 +97,10 @@ export class StreamingChat extends Emitter {
    * Requests the next answer.
    * @param {readonly Message[]} messages The whole history, the new user message last; answers
    *   exactly as received.
-   * @param {TurnOptions} options Of `turnOptions()`.
+   * @param {TurnOptions} [options] Fields of `prefill` and `generate`; by default those of the server.
    * @returns {Promise<TurnResult>} Rejects with a `TurnError`.
    */
-  send(messages, options) {
+  send(messages, options = { prefill: {}, generate: {} }) {
     if (this.#turn) throw new Error("a turn goes on already");
     return new Promise((resolve, reject) => {
       const isOnReusedSocket = this.#socket !== null;

@@ -79,6 +79,15 @@ test("chat and half duplex talk to the same server", () => {
   assert.throws(() => new Client("here"), TypeError);
 });
 
+test("a chat needs no options", async () => {
+  const sockets = fakeSockets();
+  const turn = new Client("http://here").chat({ socketFactory: sockets.factory }).send([{ role: "user", content: "Hello" }]);
+  sockets.last().open();
+  sockets.last().hear({ type: "queue_done" }, { type: "prefill_done" }, { type: "done", text: "Hi." });
+  assert.equal((await turn).text, "Hi.");
+  assert.deepEqual(sockets.last().kinds, ["prefill", "generate"]);
+});
+
 test("a WAV file is read if the server can hear it", () => {
   const samples = Float32Array.of(0, 0.5, -1);
   assert.deepEqual(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from core.schemas import half_duplex
 from minicpmo_live import (
     AsyncClient,
     Client,
@@ -38,8 +40,8 @@ from minicpmo_live.link import (
     _build,
     _parse,
 )
-from minicpmo_live.sessions import AsyncChat
-from minicpmo_live.sound import float_samples, to_base64
+from minicpmo_live.sessions import MS_PER_S, AsyncChat
+from minicpmo_live.sound import INPUT_RATE_HZ, float_samples, to_base64
 from tests.fakes.full_buffer import with_a_full_buffer
 from tests.fakes.virtual_time import in_virtual_time
 from tests.source_tree import ROOT
@@ -98,6 +100,8 @@ FLOATS = [0.0, 0.5, -1.0]
         bytearray(PCM.tobytes()),
         array("f", FLOATS),
         np.array(FLOATS, np.float32),
+        (ctypes.c_int16 * len(PCM))(*PCM),
+        (ctypes.c_float * len(FLOATS))(*FLOATS),
     ],
     ids=lambda sound: type(sound).__name__,
 )
@@ -228,6 +232,30 @@ def test_a_long_recording_is_sent_no_further_ahead_than_the_server_allows(
     asyncio.run(call._send_ahead(array("f", [0.0]) * 16_000 * 30))
     assert len(sent) == 60
     assert slept_s[:40] == [0.0] * 40 and max(slept_s) == pytest.approx(9.5, abs=0.5)
+
+
+def test_a_recording_begins_after_the_half_second_that_the_server_ignores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call, sent = AsyncClient().half_duplex(), list[Any]()
+
+    async def send_audio(sound: Any) -> bool:
+        sent.append(sound)
+        return True
+
+    async def play() -> None:
+        playing = call.play(array("f", [0.5]) * 16_000, rest_s=0)
+        first = asyncio.create_task(anext(playing))
+        for _ in range(100):  # every piece is sent at once
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+
+    monkeypatch.setattr(call, "send_audio", send_audio)
+    call._prepared.set()
+    asyncio.run(play())
+    ignored = half_duplex.COLD_START_MS * INPUT_RATE_HZ // MS_PER_S
+    assert sum(sent, array("f")) == array("f", [0.0] * ignored + [0.5] * 16_000)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])

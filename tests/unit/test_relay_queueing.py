@@ -200,13 +200,17 @@ async def test_a_close_ends_the_wait(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [LIVE, TURNS])
 @pytest.mark.parametrize("phase", PHASES)
 @in_virtual_time
-async def test_unknown_messages_are_warnings_in_the_queue_too(
+async def test_unknown_and_unexpected_messages_are_warnings_in_the_queue_too(
     kind: SocketKind, phase: str, tmp_path: Path
 ) -> None:
     async with staged(kind, tmp_path, phase) as stage:
         stage.say(type="dance")
         await stage.hear("warning")
         assert stage.last("warning")["code"] == "unknown_type"
+        for command in ("interrupt", "pause", "resume", "text_input") if kind is LIVE else ():
+            stage.say(type=command)
+            await stage.hear("warning", stage.types.count("warning") + 1)
+            assert stage.last("warning")["code"] == "out_of_order"
         assert stage.relay.phase == phase
 
 

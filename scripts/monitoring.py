@@ -110,6 +110,14 @@ ALERTS: Final = (
         "A worker does not answer the gateway.",
     ),
     Alert(
+        "WorkersNotServing",
+        # One that fails at each start is offline, loading and failed in turn.
+        'sum by (instance) (omni_gateway_workers{status=~"offline|loading|error"}) > 0',
+        15,
+        "warning",
+        "A worker is still loading, or fails and restarts again and again; its log says why.",
+    ),
+    Alert(
         "UnitsLate",
         f"{LATE} > 0.1",
         5,

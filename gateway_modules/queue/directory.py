@@ -211,7 +211,8 @@ class Directory(WorkerSet):
         is_current = epoch == worker.service.epoch
         if self._knows(worker):  # else it left during the poll
             self._take_name(worker)
-        worker.is_draining |= worker.worker_id in self.drained
+        if worker.service.latest is not None:  # else its name is only its place in the list
+            worker.is_draining |= worker.worker_id in self.drained
         self._after_poll()
         return is_current
 

@@ -162,6 +162,21 @@ async def test_a_worker_takes_the_name_it_reports() -> None:
 
 
 @in_virtual_time
+async def test_a_worker_is_not_drained_for_another_with_the_name_of_its_place() -> None:
+    network = Network("b")  # "a" is worker_0 until it answers
+    network.told["b"] = ("worker_0", "first")
+    pool = pool_of(network, "a", "b")
+    pool.directory.drained.add("worker_0")
+    await pool.start()
+    await asyncio.sleep(1)
+    network.told["a"] = ("gpu-7", "first")
+    await asyncio.sleep(LOOK_UP_PERIOD_S)
+    drained = {name: worker.is_draining for name, worker in pool.workers.items()}
+    assert drained == {"gpu-7": False, "worker_0": True}
+    await pool.stop()
+
+
+@in_virtual_time
 async def test_a_worker_takes_the_name_of_the_one_it_replaces_while_that_has_sessions() -> None:
     network = Network("a", "b")
     network.told |= {"a": ("seat_0", "x"), "b": ("seat_0", "x")}

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.worker_connection import OUT_OF_SERVICE
 from scripts import monitoring
 from tests.source_tree import ROOT
 
@@ -18,6 +19,11 @@ SERIES = {
     "gauge": ("",),
     "histogram": ("_bucket", "_count", "_sum"),
 }
+
+
+def statuses_in(alert: monitoring.Alert) -> set[str]:
+    found = re.findall(r'omni_gateway_workers\{status=~?"([\w|]+)"', alert.expression)
+    return {status for part in found for status in part.split("|")}
 
 
 @pytest.mark.parametrize("name", monitoring.FILES)
@@ -35,8 +41,13 @@ def test_every_metric_of_dashboard_and_alerts_exists() -> None:
 
 
 def test_statuses_of_workers_exist() -> None:
-    named = re.findall(r'status="(\w+)"', " ".join(a.expression for a in monitoring.ALERTS))
-    assert named and set(named) <= {status.value for status in WorkerStatus}
+    named = set().union(*map(statuses_in, monitoring.ALERTS))
+    assert named and named <= {status.value for status in WorkerStatus}
+
+
+def test_a_worker_that_fails_at_each_start_is_reported() -> None:
+    # Its status alternates, so an alert for one of them would never last long enough.
+    assert any(set(OUT_OF_SERVICE) <= statuses_in(alert) for alert in monitoring.ALERTS)
 
 
 def test_prometheus_reads_the_rules_that_are_written() -> None:

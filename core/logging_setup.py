@@ -24,8 +24,9 @@ UVICORN_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn
 CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they log every request
 QUIET_PATHS: Final = ("/health", "/metrics")  # polled every few seconds
 ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
-# Characters that control the terminal on which a log is read, and may come from clients.
-CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Characters that control the terminal on which a log is read, or the order of what is shown, and
+# may come from clients.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
 HIDDEN: Final = "[hidden]"
 FORMATTER_FIELDS: Final = ("_record", "_from_structlog")  # read by structlog's formatter

@@ -86,7 +86,8 @@ CHANGING: Final = frozenset(
 )
 GOES_ON: Final = frozenset("and by from then to".split())
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
-LONGEST_CHARS: Final = 400  # ours: the question is at the end of the text
+# Ours: the question is at the end of a text, and patterns take quadratic time on the event loop.
+LONGEST_CHARS: Final = 400
 LARGEST: Final = 10**15  # ours
 DECIMALS: Final = 4  # of a rounded result
 
@@ -204,6 +205,9 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
 
 def _written(calculation: str, numbers: dict[str, Fraction]) -> str | None:
     """Return a calculation of marks, signs and brackets with its result."""
+    given = [numbers[mark] for mark in NUMBER.findall(calculation)]
+    if max(given) > LARGEST:  # some cannot even be written as decimals
+        return None
     shown = NUMBER.sub(lambda mark: _text(numbers[mark[0]]), calculation)
     shown = shown.replace(" %", "% of").replace("( ", "(").replace(" )", ")")
     try:
@@ -212,8 +216,7 @@ def _written(calculation: str, numbers: dict[str, Fraction]) -> str | None:
         return f"{shown} cannot be computed: nothing can be divided by zero"
     except ValueError:
         return None
-    given = (numbers[mark] for mark in NUMBER.findall(calculation))
-    if max(map(abs, (*given, result))) > LARGEST:
+    if abs(result) > LARGEST:
         return None
     exact = round(result, DECIMALS) == result
     return f"{shown} {'=' if exact else '≈'} {_text(result)}"

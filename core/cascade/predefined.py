@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from core.cascade.arithmetic import SENTENCE_END, spoken_result
+from core.cascade.arithmetic import LONGEST_CHARS, SENTENCE_END, spoken_result
 from core.cascade.language import Line
 from core.cascade.prompts import day_of, time_of
 
@@ -106,7 +106,8 @@ def picture_note(seen: str | None) -> str:
 
 def with_picture(line: Line, earlier: Sequence[Line]) -> Line:
     """Repeat the latest note on a picture after a question about a picture that is not with it."""
-    asks = line.role == "user" and ABOUT_MISSING_PICTURE.search(line.content.lower())
+    end = line.content[-LONGEST_CHARS:].lower()
+    asks = line.role == "user" and ABOUT_MISSING_PICTURE.search(end)
     if not asks or PICTURE_MARK in line.content:
         return line
     notes = (each.content.partition(PICTURE_MARK)[2] for each in reversed(earlier))
@@ -124,7 +125,7 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     if asked.startswith(FUNCTION_OUTPUT):
         return None
     said = " ".join(line.content for line in lines if line.role == "user")
-    sentences = SENTENCE_END.split(asked.strip().lower())
+    sentences = SENTENCE_END.split(asked.strip().lower()[-LONGEST_CHARS:])
     answers = [
         _answer_about(picture, each) or _answer(each, said, names, now) for each in sentences
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -58,13 +59,14 @@ def fit_context(lines: list[Line]) -> list[Line]:
     Truncation leaves half of the context free, so that the cached prompt serves several turns.
     Raises `ContextFullError` if the newest line alone is too long.
     """
-    if tokens_of(lines) <= CONTEXT_TOKENS:
+    tokens = tokens_of(lines)
+    if tokens <= CONTEXT_TOKENS:
         return lines
     system = [line for line in lines if line.role == "system"]
-    said = [line for line in lines if line.role != "system"]
-    while len(said) > 1 and tokens_of([*system, *said]) > CONTEXT_TOKENS // 2:
-        del said[0]
-    if tokens_of([*system, *said]) > CONTEXT_TOKENS:
+    said = deque(line for line in lines if line.role != "system")
+    while len(said) > 1 and tokens > CONTEXT_TOKENS // 2:
+        tokens -= tokens_of([said.popleft()])
+    if tokens > CONTEXT_TOKENS:
         raise ContextFullError(
             f"The message and its instructions have more than {CONTEXT_TOKENS} tokens, "
             "the most that this model reads at once."

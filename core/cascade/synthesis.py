@@ -29,7 +29,10 @@ LEAD_S: Final = 0.03  # of silence kept before speech
 PAUSE_S: Final = 0.18  # of silence kept after a sentence or clause
 NO_PAUSE_S: Final = 0.03  # and inside a clause
 PUNCTUATION: Final = tuple('.!?…,;:—"”’)')
-LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^()]*\)")  # of which the text is spoken
+# Clients may have 200,000 characters spoken: in a row of white space or brackets, the patterns
+# below would search to its end from each of its characters.
+SPACES: Final = re.compile(r"\s+")
+LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)")  # of which the text is spoken
 PRODUCT: Final = re.compile(r"(?<=\d)\s*\*\s*(?=\d)")
 # hibari skips a minus sign; it reads a hyphen between numbers as "to".
 MINUS: Final = re.compile(r"(?<=\d) - (?=\d[\d.,]* =)|\s*−\s*(?=\d)")
@@ -110,6 +113,7 @@ class SpeechEndpoint:
 
 def _spoken(text: str, synthesize: Callable[[str], FloatArray]) -> FloatArray:
     """Trim a text's speech at both ends down to a lead and to a pause that suits the text."""
+    text = SPACES.sub(lambda found: "\n" if "\n" in found[0] else " ", text)
     words = PRODUCT.sub(" × ", LINK.sub(r"\1", text))
     words = MARKUP.sub(" ", MINUS.sub(" minus ", words)).strip()
     wave = synthesize(words) if words else NO_SAMPLES

@@ -7,6 +7,7 @@ newest of the conversation is kept, and everything else has a budget.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -17,6 +18,8 @@ from core.schemas.duplex import Prepare
 APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts appended later
 PREVIOUS: Final = "\n\nprevious: "  # before the conversation so far
 SPEAK_NOW: Final = "\n\nSpeak about this now: "
+# Within one speaker's text, what would begin that of another.
+FORGED: Final = re.compile(rf"(?<=\n)(?=(?:{'|'.join(Speaker)}): |{SPEAK_NOW.strip()})")
 
 
 class Append(StrEnum):
@@ -94,7 +97,7 @@ class Rebase:
 
     def _suffix(self) -> str | None:
         known = [each.text for each in self._kept if each.purpose is Append.THINKING]
-        said = self.history.lines()
+        said = [FORGED.sub(" ", line) for line in self.history.lines()]
         now = [each.text for each in self.going_in if each.purpose is Append.COMMENTARY]
         parts = [
             *(f"\n\nKnown: {text}" for text in known),

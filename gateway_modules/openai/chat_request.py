@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import referencing
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema.exceptions import UnknownType
 from jsonschema.validators import extend
 from pydantic import Field
 
@@ -31,6 +32,17 @@ REFUSED: Final = frozenset({"pattern", "patternProperties"})
 REFERENCES: Final = ("$ref", "$dynamicRef")
 SCHEMA_MAX_CHARS: Final = 32 * 1024  # ours: no context holds more, and checking it takes a second
 REFERENCES_MAX: Final = 10_000  # ours: followed for one response; a schema can nest them endlessly
+# What the library raises for such schemas: those that references lead to are not checked before.
+UNCHECKABLE: Final = (
+    referencing.exceptions.Unresolvable,
+    UnknownType,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown around it."
 
 
@@ -96,10 +108,13 @@ class ResponseFormat(WireModel):
         try:
             if self.json_schema is not None:
                 _validator(self.json_schema.schema_).validate(value)
-        except (ValidationError, RecursionError, referencing.exceptions.Unresolvable) as error:
-            reason = error.message if isinstance(error, ValidationError) else "too many references"
+        except ValidationError as error:
+            reason = f"does not fit the schema: {error.message[:200]}"
+            raise InvalidAnswerError(f"The model's answer {reason}.") from None
+        except UNCHECKABLE:
             raise InvalidAnswerError(
-                f"The model's answer does not fit the schema: {reason[:200]}."
+                "The model's answer cannot be checked: the schema has too many references or one "
+                "that leads to no schema, or a number is too large."
             ) from None
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.cascade.arithmetic import computed
 from core.cascade.language import Line
-from core.cascade.prompts import prompt_of
+from core.cascade.prompts import fit_context, prompt_of
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,10 @@ def test_a_written_row_of_signs_is_computed_as_a_whole_or_not_at_all(signs: list
         assert Fraction(re.split("[=≈]", fact)[1].strip()) == round(exact, 4)
 
 
+def test_a_number_too_large_for_a_decimal_is_left_alone() -> None:
+    assert computed(f"What is {'1' * 350}.5 + 1?") is None
+
+
 def test_the_model_is_given_what_was_computed_and_the_same_in_every_prompt() -> None:
     began = datetime(2026, 5, 4, 9, 7)
     asked = Line("user", "What is seven plus five?")
@@ -168,3 +172,17 @@ def test_the_model_is_given_what_was_computed_and_the_same_in_every_prompt() -> 
     later = prompt_of([asked, Line("assistant", "Twelve."), Line("user", "Thanks.")], began)
     assert later[: len(first)] == first, "the kept prompt serves again"
     assert later[-1].content == "Thanks."
+
+
+def test_a_long_history_is_counted_once_and_not_for_each_dropped_line() -> None:
+    counts = 0
+
+    class Counted(str):
+        def encode(self, *_: str) -> bytes:
+            nonlocal counts
+            counts += 1
+            return super().encode()
+
+    lines = [Line("user", Counted("hello " * 100)) for _ in range(500)]
+    assert 1 <= len(fit_context(lines)) < 10
+    assert counts <= 2 * len(lines)

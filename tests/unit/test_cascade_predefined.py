@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from core.cascade.language import Line
-from core.cascade.predefined import SEES_LITTLE, picture_note, predefined_answer
+from core.cascade.predefined import (
+    PICTURE_MARK,
+    SEES_LITTLE,
+    picture_note,
+    predefined_answer,
+    with_picture,
+)
 from core.tools import outputs_text
 from tests.fakes.cascade_parts import BEGAN
 
@@ -124,3 +130,17 @@ def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> No
 def test_a_functions_output_is_no_question() -> None:
     lines = [Line("user", outputs_text(['{"text": "Your name is Anna"}']))]
     assert predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN) is None
+
+
+def test_only_the_end_of_a_long_text_is_searched_for_a_question() -> None:
+    """Some patterns take quadratic time, and a text may have 200,000 characters."""
+    long = "blue " * 100
+    asked = Line("user", f"Who won today? {long}. What is one plus one?")
+    assert predefined_answer([asked], ("ears", "brain", "mouth"), BEGAN) == "1 plus 1 is 2."
+    digits = Line("user", "1" * 5_000)
+    assert predefined_answer([digits], ("ears", "brain", "mouth"), BEGAN) is None
+    earlier = [Line("user", f"Look! {picture_note('red')}")]
+    assert (
+        PICTURE_MARK not in with_picture(Line("user", f"What do you see? {long}"), earlier).content
+    )
+    assert PICTURE_MARK in with_picture(Line("user", f"{long}. What do you see?"), earlier).content

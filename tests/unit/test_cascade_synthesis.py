@@ -54,6 +54,9 @@ def test_a_speech_endpoint_is_asked_as_openais_is() -> None:
         ("You are #1!", "You are #1!"),
         ("# Title", "Title"),
         ("See [the page](https://example.com/a).", "See the page."),
+        # Whose length otherwise costs its square.
+        ("One.\n \n\n\n> Two.   Three.", "One.\n  Two. Three."),
+        ("See [![the page](a.png)](b).", "See  the page (b)."),
     ],
 )
 def test_markup_is_not_spoken_and_signs_are(text: str, spoken: str) -> None:

@@ -283,3 +283,10 @@ def test_no_character_of_a_client_controls_the_terminal(setup: Setup, stream: io
     writer.close()
     assert "/\\x1b]0;title\\x07\\x9b2J" in stream.getvalue()
     assert "\x1b]" not in stream.getvalue() and "\x9b" not in stream.getvalue()
+
+
+def test_no_character_of_a_client_reorders_a_line(setup: Setup, stream: io.StringIO) -> None:
+    writer = setup(json_lines=True)
+    structlog.stdlib.get_logger("ours").info("request", path="/a\u202eb\u2066c\u2028d")
+    (line,) = lines(stream, writer)
+    assert line["path"] == "/a\\u202eb\\u2066c\\u2028d"

@@ -54,6 +54,10 @@ def test_a_schema_that_cannot_be_kept_to_is_refused(schema: dict[str, Any], reas
         (PERSON, '{"name": "Ada", "age": 3}', False),
         ({"$ref": "https://example.org/schema"}, "{}", False),
         ({"$ref": "#"}, "{}", False),
+        ({"$ref": "#/properties/a/b", "properties": {"a": {"b": "x"}}}, '{"a": 1}', False),
+        ({"$ref": "#/enum/0", "enum": [{"type": "nope"}]}, "{}", False),
+        ({"$ref": "#/title/x", "title": "it"}, "{}", False),
+        ({"properties": {"a": {"multipleOf": 0.1}}}, '{"a": 1e999}', False),
         ({"$ref": "#/$defs/d0", "$defs": {**DOUBLED, "d40": {}}}, "{}", False),
     ],
 )

@@ -31,7 +31,6 @@ from gateway_modules.web.responses import IMMUTABLE_MARK, WebFiles
 
 STATIC_FOLDER: Final = "static"
 BUILT_FOLDER: Final = Path("build") / "pages"
-BUILD_COMMAND: Final = "scripts/setup.sh pages"
 VERSIONED: Final = re.compile(r"/static/v-(?P<version>[0-9a-f]{12})/")
 
 VOICE_DETECTOR: Final = "silero"
@@ -80,7 +79,7 @@ class Pages:
                 path = (self.libraries / library / name).resolve()
             if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
                 return path
-        command = install_command("worker") if is_detector else BUILD_COMMAND
+        command = install_command("worker" if is_detector else "pages")
         raise NotFoundError(
             f"The library file {library}/{name} is not installed on this server. "
             f"Run {command} there and reload this page."
@@ -93,7 +92,7 @@ def find_pages(root: Path, *, wants_sources: bool) -> Pages:
         return build
     if not wants_sources:
         log = structlog.get_logger("pages")
-        log.warning("serving unbundled pages", to_build_them=BUILD_COMMAND)
+        log.warning("serving unbundled pages", to_build_them=install_command("pages"))
     builds = [folder for folder, _ in _builds(root / BUILT_FOLDER)]
     return Pages(root / STATIC_FOLDER, [root / BUILT_FOLDER, *builds][-1] / "vendor")
 

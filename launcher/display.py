@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,13 +33,14 @@ PIPED_COLUMNS = 240  # of a table in a file or a pipe, where rich would assume 8
 class ForgivingStream(io.TextIOBase):
     """A stream that ignores errors: a closed terminal must not stop the launcher."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream = stream or Path(os.devnull).open("w", encoding="utf8")  # started without one
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            self._stream.write(text)
+            # Paths may contain letters that the locale's encoding lacks.
+            self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
         return len(text)
 
     def flush(self) -> None:
@@ -67,7 +69,7 @@ class Display:
         self._file: TextIO | None = None
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)
-            self._file = log.open("a", encoding="utf8", buffering=1)
+            self._file = log.open("a", encoding="utf8", errors="replace", buffering=1)
 
     def say(self, text: str, style: str = "") -> None:
         """Print an event; `style` is a rich style for the terminal."""

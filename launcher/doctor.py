@@ -94,7 +94,7 @@ def _packages(gpus: Sequence[Gpu]) -> Iterator[Finding]:
         yield Finding("packages", Verdict.FINE, f"Python {python}, torch {torch}")
     if find_build(PROJECT_ROOT) is None:
         state = "unbundled, without charts and waveforms"
-        yield Finding("pages", Verdict.ADVICE, state, "scripts/setup.sh pages")
+        yield Finding("pages", Verdict.ADVICE, state, install_command("pages"))
     if absent := ", ".join(name for name in GATE_PROGRAMS if shutil.which(name) is None):
         state = f"{absent} not installed; ./run_tests.sh --all skips the gates"
         yield Finding("tests", Verdict.ADVICE, state, "scripts/find_gate_programs.sh")

@@ -22,9 +22,16 @@ IS_INSTALLED: Final = not (PROJECT_ROOT / "pyproject.toml").is_file()
 HOME_VARIABLE: Final = "MINICPMO_HOME"
 
 
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra; in a clone it is one whose extras upgrades keep."""
-    return f"pip install 'minicpmo-live[{extra}]'" if IS_INSTALLED else f"scripts/setup.sh {extra}"
+def install_command(what: str) -> str:
+    """Return the command that adds an extra, which later upgrades of a clone keep, or `pages`."""
+    if not IS_INSTALLED:
+        return f"scripts/setup.sh {what}"
+    # The wheel contains the built pages; it is a file, since no index has it.
+    return (
+        "pip install --force-reinstall --no-deps minicpmo_live-*.whl"
+        if what == "pages"
+        else f"pip install 'minicpmo-live[{what}]'"
+    )
 
 
 def _home() -> Path:

@@ -87,7 +87,7 @@ def test_the_installed_pages_are_built(running: RunningSystem) -> None:
     page = running.ask("GET", "/")
     assert page.status_code == 200
     assert "/static/v-" in page.text
-    assert "the sources" not in running.log("gateway")
+    assert "unbundled" not in running.log("gateway")
 
 
 def test_the_installed_command_examines_the_machine(

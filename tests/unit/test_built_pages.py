@@ -150,8 +150,18 @@ def test_the_style_sheet_of_the_chinese_font_finds_its_parts(root: Path) -> None
     assert len(parts) > 90 and all((sheet.parent / part.strip("\"'")).is_file() for part in parts)
 
 
-def test_of_a_missing_library_one_learns_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"uplot/index.js is not .*scripts/setup.sh pages"):
+@pytest.mark.parametrize(
+    ("is_installed", "command"),
+    [
+        (False, "scripts/setup.sh pages"),
+        (True, r"pip install --force-reinstall --no-deps minicpmo_live-\*\.whl"),
+    ],
+)
+def test_of_a_missing_library_one_learns_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_installed: bool, command: str
+) -> None:
+    monkeypatch.setattr("settings.fields.IS_INSTALLED", is_installed)
+    with pytest.raises(NotFoundError, match=f"uplot/index.js is not .*Run {command} there"):
         built(tmp_path).library_file("uplot", "index.js")
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
 
+import pytest
 from rich.console import Console
 
 from launcher import control
@@ -82,6 +83,30 @@ def test_a_closed_terminal_stops_nothing() -> None:
     display.error("x")
     with display.loading() as bars:
         bars.show("worker_0", "starting")
+
+
+def test_a_program_started_without_standard_output_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    log = tmp_path / "launcher.log"
+    display = Display(log=log)
+    display.say("Ready.")
+    display.close()
+    assert log.read_text(encoding="utf8").endswith("Ready.\n")
+
+
+@pytest.mark.parametrize(("letter", "logged"), [("中", "中"), ("\udcff", "?")])
+def test_letters_that_an_encoding_lacks_stop_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letter: str, logged: str
+) -> None:
+    shown, log = io.BytesIO(), tmp_path / "launcher.log"
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="iso-8859-1"))
+    display = Display(log=log)
+    display.say(f"logs: /data/ü{letter}")
+    display.close()
+    assert shown.getvalue().decode("iso-8859-1").endswith("/data/ü?\n")
+    assert log.read_text(encoding="utf8").endswith(f"/data/ü{logged}\n")
 
 
 def test_cells_of_a_table_are_shown_as_they_are() -> None:

@@ -97,6 +97,12 @@ def test_every_language_fills_the_same_gaps(lang: str) -> None:
     assert differ == []
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_is_a_script_in_a_clone_has_its_counterpart_for_the_wheel(lang: str) -> None:
+    scripts_named = [text for text in catalogue(lang).values() if re.search(r"\.(sh|py)\b", text)]
+    assert [text for text in scripts_named if "wheel" not in text] == []
+
+
 def test_both_forms_of_a_plural_are_there() -> None:
     keys = set(catalogue("en"))
     stems = {key.rpartition(".")[0] for key in keys if key.endswith((".one", ".other"))}

@@ -24,7 +24,12 @@ from core.cascade.pictures import PictureAhead, SeenPictures
 from core.cascade.predefined import asks_about_picture
 from core.cascade.prompts import split_suffix, with_added
 from core.cascade.synthesis import Sentence, SpokenReply
-from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
+from core.cascade.turn_based import (
+    SAY_SOMETHING,
+    SPOKEN_TOKENS_MAX,
+    TEMPERATURE_SCALE,
+    CascadeView,
+)
 from core.cascade.turns import (
     PAUSE_S,
     UserTurn,
@@ -249,7 +254,7 @@ class CascadeDuplexView(CascadeView):
         turn, lines, asked = self._state.turn, self._lines, words
         if not words and lines[-1].role == "user":
             self._lines, asked = lines[:-1], lines[-1].content
-        line = Line("user", asked or "(Say something.)")
+        line = Line("user", asked or SAY_SOMETHING)
         picture = self._state.pictures.newest(turn.received_s)
         if picture is not None and asks_about_picture(asked):
             line = Line("user", f"{asked} {await self._seen(picture, asked)}")

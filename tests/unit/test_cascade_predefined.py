@@ -70,6 +70,9 @@ from tests.fakes.cascade_parts import BEGAN
         ("Who is in the picture?", "no picture"),
         ("What do you see?", "no picture"),
         ("What color is this?", "no picture"),
+        ("What color is my shirt?", "no picture"),
+        ("My car is red. What color is my car?", None),
+        ("Do you like my shirt? What color is my shirt?", "no picture"),
         ("What color do you get from blue and yellow?", None),
         ("Which number comes after nine?", None),
         ("Can you see why that is funny?", None),
@@ -112,6 +115,21 @@ def test_what_the_vision_model_saw_is_said_and_its_limits_once() -> None:
         [*lines, Line("assistant", first), color], ("ears", "brain", "mouth"), BEGAN
     )
     assert again == "It is red."
+
+
+def test_a_picture_without_a_question_is_described() -> None:
+    lines = [Line("user", picture_note("I see a red circle."))]
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert answer == f"I see a red circle. {SEES_LITTLE}"
+
+
+def test_what_the_user_told_needs_no_picture() -> None:
+    told = [Line("user", "My car is red."), Line("assistant", "Nice.")]
+    asked = Line("user", "What color is my car?")
+    assert predefined_answer([*told, asked], ("ears", "brain", "mouth"), BEGAN) is None
+    twice = [asked, Line("assistant", "There is no picture."), asked]
+    answer = predefined_answer(twice, ("ears", "brain", "mouth"), BEGAN)
+    assert answer is not None and "no picture" in answer
 
 
 def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> None:

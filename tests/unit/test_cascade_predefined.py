@@ -53,6 +53,7 @@ from tests.fakes.cascade_parts import BEGAN
         ("Is seven plus five twelve?", None),
         ("If I have two plus three apples, how many is that?", None),
         ("What is -5 + 3?", None),
+        (f"What is {'1' * 5_000} plus 1?", None),
         ("What time is it?", "It's 9:07 AM."),
         ("What time is it, please?", "It's 9:07 AM."),
         ("Can you tell me what time it is?", "It's 9:07 AM."),

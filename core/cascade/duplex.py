@@ -31,6 +31,8 @@ from core.cascade.turn_based import (
     CascadeView,
 )
 from core.cascade.turns import (
+    ECHO_SHARE,
+    INTERRUPTING_ECHO_SHARE,
     PAUSE_S,
     UserTurn,
     is_backchannel,
@@ -293,6 +295,7 @@ class CascadeDuplexView(CascadeView):
             if is_over(words, turn.silence_s):
                 turn.clear()
             return False
+        turn.has_interrupted = True
         if is_stop(words):
             turn.clear()
         return True
@@ -391,4 +394,5 @@ class _CallState:
         words = words_of(text)
         if self.turn.silence_s < SHORT_PAUSE_S and len(words) > 2:
             del words[-1]  # cut off by the end of the unit, so often misheard
-        return is_during and is_echo(" ".join(words), self.spoken_words)
+        share = INTERRUPTING_ECHO_SHARE if self.turn.has_interrupted else ECHO_SHARE
+        return is_during and is_echo(" ".join(words), self.spoken_words, share)

@@ -127,9 +127,10 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
         return None
     said = " ".join(line.content for line in lines if line.role == "user")
     sentences = SENTENCE_END.split(asked.strip().lower())
-    told = [each for each in SENTENCE_END.split(said.lower()) if not each.endswith("?")]
+    statements = [each for each in SENTENCE_END.split(said.lower()) if not each.endswith("?")]
     answers = [
-        _answer_about(picture, each, told) or _answer(each, said, names, now) for each in sentences
+        _answer_about(picture, each, statements) or _answer(each, said, names, now)
+        for each in sentences
     ]
     if answers[-1] is None:
         return None
@@ -141,15 +142,15 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
 
 
-def _answer_about(picture: str, asked: str, told: Sequence[str]) -> str | None:
+def _answer_about(picture: str, asked: str, statements: Sequence[str]) -> str | None:
     """Answer a sentence in lower case from the note on a picture, which is "" without one.
 
-    What the user has `told` of a thing needs no picture of it: "my car is red".
+    A thing of which the user's `statements` speak needs no picture: "my car is red".
     """
     if not picture:
         missing = ABOUT_MISSING_PICTURE.search(asked)
         thing = missing and missing["thing"]
-        is_known = thing and any(thing in words_of(each) for each in told)
+        is_known = thing and any(thing in words_of(each) for each in statements)
         return NO_PICTURE if missing and not is_known else None
     seen = QUOTED.search(picture)
     return seen[1] if seen and (not asked or ABOUT_PICTURE.search(asked)) else None

@@ -6,8 +6,12 @@ import pytest
 
 from core.cascade.language import Line
 from core.cascade.predefined import SEES_LITTLE, picture_note, predefined_answer
+from core.cascade.turn_based import SAY_SOMETHING, CascadeChatView
+from core.schemas.chat import ChatRequest
+from core.schemas.common import Message, Role
+from core.serving.transcribers import LoopThreads
 from core.tools import outputs_text
-from tests.fakes.cascade_parts import BEGAN
+from tests.fakes.cascade_parts import BEGAN, ScriptedLanguageModel, scripted
 
 
 @pytest.mark.parametrize(
@@ -143,3 +147,11 @@ def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> No
 def test_a_functions_output_is_no_question() -> None:
     lines = [Line("user", outputs_text(['{"text": "Your name is Anna"}']))]
     assert predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN) is None
+
+
+async def test_instructions_alone_are_answered_by_the_language_model() -> None:
+    parts = scripted("Welcome!")
+    request = ChatRequest(messages=[Message(role=Role.SYSTEM, content="What is 2 + 2?")])
+    assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "Welcome!"
+    assert isinstance(parts.language_model, ScriptedLanguageModel)
+    assert parts.language_model.asked[0][-1] == Line("user", SAY_SOMETHING)

@@ -18,7 +18,6 @@ from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fit_context, prompt_o
 from core.cascade.synthesis import Sentences
 from core.cascade.turn_based import (
     NOT_HEARD,
-    SAY_SOMETHING,
     SILENCE_BEFORE_S,
     SPOKEN_TOKENS_MAX,
     CascadeChatView,
@@ -366,13 +365,6 @@ async def test_a_message_without_words_is_asked_for_again(question: str) -> None
 
     answer = await CascadeChatView(parts, LoopThreads()).respond(request)
     assert answer.text == NOT_HEARD and language_of(parts).asked == []
-
-
-async def test_instructions_alone_are_answered() -> None:
-    parts = scripted("Welcome!")
-    request = ChatRequest(messages=[Message(role=Role.SYSTEM, content="What is 2 + 2?")])
-    assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "Welcome!"
-    assert language_of(parts).asked[0][-1] == Line("user", SAY_SOMETHING)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from fractions import Fraction
+from math import floor, log10
 from typing import Final
 
 NAMES: Final = (
@@ -109,6 +111,8 @@ def spoken_result(sentence: str) -> str | None:
 
 
 def _result(sentence: str, is_wanted: Callable[[list[str], str, list[str]], bool]) -> str | None:
+    if len(sentence) > LONGEST_CHARS:  # and Python parses no number of 4,300 digits
+        return None
     words, numbers = _numbered(sentence)
     found = [*CHAIN.finditer(words), *SPELLED.finditer(words)]
     if len(found) != 1:
@@ -205,8 +209,8 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
 
 def _written(calculation: str, numbers: dict[str, Fraction]) -> str | None:
     """Return a calculation of marks, signs and brackets with its result."""
-    given = [numbers[mark] for mark in NUMBER.findall(calculation)]
-    if max(given) > LARGEST:  # some cannot even be written as decimals
+    given = map(numbers.__getitem__, NUMBER.findall(calculation))
+    if not all(map(_is_readable, given)):
         return None
     shown = NUMBER.sub(lambda mark: _text(numbers[mark[0]]), calculation)
     shown = shown.replace(" %", "% of").replace("( ", "(").replace(" )", ")")
@@ -216,9 +220,9 @@ def _written(calculation: str, numbers: dict[str, Fraction]) -> str | None:
         return f"{shown} cannot be computed: nothing can be divided by zero"
     except ValueError:
         return None
-    if abs(result) > LARGEST:
+    if not _is_readable(result):
         return None
-    exact = round(result, DECIMALS) == result
+    exact = _rounded(result) == result
     return f"{shown} {'=' if exact else '≈'} {_text(result)}"
 
 
@@ -246,8 +250,16 @@ def _value(calculation: str, numbers: dict[str, Fraction]) -> Fraction:
     return sum(terms, Fraction(0))
 
 
+def _is_readable(number: Fraction) -> bool:
+    return not number or 1 / LARGEST <= abs(number) <= LARGEST
+
+
 def _text(number: Fraction) -> str:
-    rounded = round(number, DECIMALS)
-    if rounded.denominator == 1:
-        return str(rounded.numerator)
-    return f"{float(rounded):.{DECIMALS}f}".rstrip("0")
+    rounded = _rounded(number)
+    return f"{Decimal(rounded.numerator) / rounded.denominator:f}"
+
+
+def _rounded(number: Fraction) -> Fraction:
+    """Round to `DECIMALS` places, and a number below 1 to as many significant digits."""
+    is_small = 0 < abs(number) < 1
+    return round(number, DECIMALS - 1 - floor(log10(abs(number))) if is_small else DECIMALS)

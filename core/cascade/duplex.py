@@ -24,8 +24,15 @@ from core.cascade.pictures import PictureAhead, SeenPictures
 from core.cascade.predefined import asks_about_picture
 from core.cascade.prompts import split_suffix, with_added
 from core.cascade.synthesis import Sentence, SpokenReply
-from core.cascade.turn_based import SPOKEN_TOKENS_MAX, TEMPERATURE_SCALE, CascadeView
+from core.cascade.turn_based import (
+    SAY_SOMETHING,
+    SPOKEN_TOKENS_MAX,
+    TEMPERATURE_SCALE,
+    CascadeView,
+)
 from core.cascade.turns import (
+    ECHO_SHARE,
+    INTERRUPTING_ECHO_SHARE,
     PAUSE_S,
     UserTurn,
     is_backchannel,
@@ -249,7 +256,7 @@ class CascadeDuplexView(CascadeView):
         turn, lines, asked = self._state.turn, self._lines, words
         if not words and lines[-1].role == "user":
             self._lines, asked = lines[:-1], lines[-1].content
-        line = Line("user", asked or "(Say something.)")
+        line = Line("user", asked or SAY_SOMETHING)
         picture = self._state.pictures.newest(turn.received_s)
         if picture is not None and asks_about_picture(asked):
             line = Line("user", f"{asked} {await self._seen(picture, asked)}")
@@ -288,6 +295,7 @@ class CascadeDuplexView(CascadeView):
             if is_over(words, turn.silence_s):
                 turn.clear()
             return False
+        turn.has_interrupted = True
         if is_stop(words):
             turn.clear()
         return True
@@ -386,4 +394,5 @@ class _CallState:
         words = words_of(text)
         if self.turn.silence_s < SHORT_PAUSE_S and len(words) > 2:
             del words[-1]  # cut off by the end of the unit, so often misheard
-        return is_during and is_echo(" ".join(words), self.spoken_words)
+        share = INTERRUPTING_ECHO_SHARE if self.turn.has_interrupted else ECHO_SHARE
+        return is_during and is_echo(" ".join(words), self.spoken_words, share)

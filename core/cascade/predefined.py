@@ -10,6 +10,7 @@ from typing import Final
 from core.cascade.arithmetic import LONGEST_CHARS, SENTENCE_END, spoken_result
 from core.cascade.language import Line
 from core.cascade.prompts import day_of, time_of
+from core.cascade.turns import words_of
 
 ABOUT_PICTURE: Final = re.compile(
     r"\b(do|can|could|did) you see\b|\bwhat(?: i|')s (this|that|it)\b|\blook at\b|\bdescribe\b"
@@ -20,7 +21,8 @@ ABOUT_PICTURE: Final = re.compile(
 ABOUT_MISSING_PICTURE: Final = re.compile(
     r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
     r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
-    r"|\b(what|which) (colou?r|shape|number|digit) (is (this|that|it|my \w+)|am i|do you see)\b"
+    r"|\b(what|which) (colou?r|shape|number|digit) "
+    r"(is (this|that|it|my (?P<thing>\w+))|am i|do you see)\b"
     r"|\b(?:describe|look at|see|what|where|who)\b[^.!?]*"
     r"\b(the|this|that|my) (picture|image|photo|camera)\b"
 )
@@ -126,8 +128,10 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
         return None
     said = " ".join(line.content for line in lines if line.role == "user")
     sentences = SENTENCE_END.split(asked.strip().lower()[-LONGEST_CHARS:])
+    statements = [each for each in SENTENCE_END.split(said.lower()) if not each.endswith("?")]
     answers = [
-        _answer_about(picture, each) or _answer(each, said, names, now) for each in sentences
+        _answer_about(picture, each, statements) or _answer(each, said, names, now)
+        for each in sentences
     ]
     if answers[-1] is None:
         return None
@@ -139,12 +143,18 @@ def predefined_answer(lines: Sequence[Line], names: Sequence[str], now: datetime
     return " ".join(dict.fromkeys(filter(None, (greeting, *answers))))
 
 
-def _answer_about(picture: str, asked: str) -> str | None:
-    """Answer a sentence in lower case from the note on a picture, which is "" without one."""
+def _answer_about(picture: str, asked: str, statements: Sequence[str]) -> str | None:
+    """Answer a sentence in lower case from the note on a picture, which is "" without one.
+
+    A thing of which the user's `statements` speak needs no picture: "my car is red".
+    """
     if not picture:
-        return NO_PICTURE if ABOUT_MISSING_PICTURE.search(asked) else None
+        missing = ABOUT_MISSING_PICTURE.search(asked)
+        thing = missing and missing["thing"]
+        is_known = thing and any(thing in words_of(each) for each in statements)
+        return NO_PICTURE if missing and not is_known else None
     seen = QUOTED.search(picture)
-    return seen[1] if seen and ABOUT_PICTURE.search(asked) else None
+    return seen[1] if seen and (not asked or ABOUT_PICTURE.search(asked)) else None
 
 
 def _answer(asked: str, said: str, names: Sequence[str], now: datetime) -> str | None:

@@ -50,6 +50,7 @@ TEMPERATURE_SCALE: Final = 0.25
 # Ours: Whisper mishears speech that begins with the first sample, "Hello to you" for "Hello, who
 # are you?".
 SILENCE_BEFORE_S: Final = 0.3
+SAY_SOMETHING: Final = "(Say something.)"  # the question if a reply is wanted without one
 NOT_HEARD: Final = "Sorry, I didn't catch that."
 ENGLISH: Final = TranscriptionOptions(language="en")
 
@@ -171,8 +172,10 @@ class CascadeView(LinesMode[Line]):
 
         A spoken reply that reaches its limit ends with its last complete sentence.
         """
-        lines, limit = self._prompt(), sampling.max_tokens
-        is_free = lines[-1].role == "user" and not reply_start
+        has_words = any(line.role != "system" for line in self._lines)
+        lines = self._prompt(*(() if has_words else (Line("user", SAY_SOMETHING),)))
+        limit = sampling.max_tokens
+        is_free = self._lines[-1].role == "user" and not reply_start
         if is_free and (known := self._predefined()) is not None:
             self._drawn = min(count_tokens(known), limit - 1)  # it is complete
             yield known

@@ -40,6 +40,8 @@ BACKCHANNELS: Final = frozenset(
 )
 BACKCHANNEL_WORDS_MAX: Final = 3
 ECHO_SHARE: Final = 0.6  # of a transcript's words, found in the model's latest words
+# Ours: the same if a turn has interrupted the model, since its follow-up questions share words.
+INTERRUPTING_ECHO_SHARE: Final = 0.8
 # Whisper's transcripts of noise.
 HALLUCINATIONS: Final = frozenset(
     ["you", "thank you", "thanks for watching", "bye", "the end", "so"]
@@ -91,12 +93,12 @@ def is_backchannel(text: str) -> bool:
     return 0 < len(words) <= BACKCHANNEL_WORDS_MAX and set(words) <= BACKCHANNELS
 
 
-def is_echo(text: str, spoken: Sequence[str]) -> bool:
+def is_echo(text: str, spoken: Sequence[str], least_share: float = ECHO_SHARE) -> bool:
     """Return whether a transcript repeats the model's latest words, which are in lower case."""
     words = words_of(text)
     known = set(spoken)
     found = sum(word in known for word in words)
-    return bool(words) and found >= ECHO_SHARE * len(words)
+    return bool(words) and found >= least_share * len(words)
 
 
 class UserTurn:
@@ -112,6 +114,7 @@ class UserTurn:
         self._rest = np.zeros(0, np.float32)  # less than a window
         self._windows: list[FloatArray] = []
         self.received_s = self.speech_s = self.silence_s = self.began_s = 0.0
+        self.has_interrupted = False  # a reply of the model
 
     @property
     def has_speech(self) -> bool:
@@ -144,6 +147,7 @@ class UserTurn:
     def clear(self) -> None:
         self._windows = []
         self.speech_s = self.silence_s = 0.0
+        self.has_interrupted = False
 
     def resume(self, cleared: UserTurn) -> None:
         """Prepend a turn that was cleared before it was over."""

@@ -26,6 +26,9 @@ from core.cascade.prompts import fit_context, prompt_of
         ("What is 20% of two thousand?", "20% of 2000 = 400"),
         ("Divide ten by four.", "10 ÷ 4 = 2.5"),
         ("10 / 3", "10 ÷ 3 ≈ 3.3333"),
+        ("1 divided by 100000", "1 ÷ 100000 = 0.00001"),
+        ("0.00002 times 3", "0.00002 × 3 = 0.00006"),
+        ("1 divided by 3000", "1 ÷ 3000 ≈ 0.0003333"),
         ("The sum of a hundred and three, please.", None),  # one number, as it is said
         ("The sum of 100 and 3, please.", "100 + 3 = 103"),
         ("Subtract 3 from ten.", "10 − 3 = 7"),
@@ -55,6 +58,7 @@ from core.cascade.prompts import fit_context, prompt_of
         ("I was there two times.", None),
         ("", None),
         ("What is a billion times a billion?", None),  # larger than anybody needs
+        (f"What is 0.{'0' * 350}1 divided by 0?", None),  # smaller
     ],
 )
 def test_calculations_in_words_and_digits(said: str, fact: str | None) -> None:

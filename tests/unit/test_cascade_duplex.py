@@ -138,6 +138,19 @@ async def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
     assert modes(await live.hear(ENDS)) == "S"
 
 
+async def test_an_interrupting_question_in_the_models_words_is_answered() -> None:
+    heard = [QUESTION, "Where is Rome", "Where is it on the map?"]
+    live = await call(scripted(ANSWER, "In the north.", heard=heard))
+    assert modes(await live.hear(ENDS, *[SILENCE] * 4, SPEECH, ENDS)) == "SSSSSLS"
+    assert live.language_model.asked[-1][-1].content == "Where is it on the map?"
+
+
+async def test_an_echo_that_interrupted_by_a_misheard_word_is_not_answered() -> None:
+    heard = [QUESTION, "Its parish", "It is Paris, of course."]
+    live = await call(scripted(ANSWER, "Yes.", heard=heard))
+    assert modes(await live.hear(ENDS, *[SILENCE] * 4, SPEECH, ENDS)) == "SSSSSLL"
+
+
 async def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
     lengths_s: list[float] = []
 

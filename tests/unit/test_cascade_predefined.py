@@ -12,8 +12,12 @@ from core.cascade.predefined import (
     predefined_answer,
     with_picture,
 )
+from core.cascade.turn_based import SAY_SOMETHING, CascadeChatView
+from core.schemas.chat import ChatRequest
+from core.schemas.common import Message, Role
+from core.serving.transcribers import LoopThreads
 from core.tools import outputs_text
-from tests.fakes.cascade_parts import BEGAN
+from tests.fakes.cascade_parts import BEGAN, ScriptedLanguageModel, scripted
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,7 @@ from tests.fakes.cascade_parts import BEGAN
         ("Is seven plus five twelve?", None),
         ("If I have two plus three apples, how many is that?", None),
         ("What is -5 + 3?", None),
+        (f"What is {'1' * 5_000} plus 1?", None),
         ("What time is it?", "It's 9:07 AM."),
         ("What time is it, please?", "It's 9:07 AM."),
         ("Can you tell me what time it is?", "It's 9:07 AM."),
@@ -76,6 +81,9 @@ from tests.fakes.cascade_parts import BEGAN
         ("Who is in the picture?", "no picture"),
         ("What do you see?", "no picture"),
         ("What color is this?", "no picture"),
+        ("What color is my shirt?", "no picture"),
+        ("My car is red. What color is my car?", None),
+        ("Do you like my shirt? What color is my shirt?", "no picture"),
         ("What color do you get from blue and yellow?", None),
         ("Which number comes after nine?", None),
         ("Can you see why that is funny?", None),
@@ -120,6 +128,21 @@ def test_what_the_vision_model_saw_is_said_and_its_limits_once() -> None:
     assert again == "It is red."
 
 
+def test_a_picture_without_a_question_is_described() -> None:
+    lines = [Line("user", picture_note("I see a red circle."))]
+    answer = predefined_answer(lines, ("ears", "brain", "mouth"), BEGAN)
+    assert answer == f"I see a red circle. {SEES_LITTLE}"
+
+
+def test_what_the_user_told_needs_no_picture() -> None:
+    told = [Line("user", "My car is red."), Line("assistant", "Nice.")]
+    asked = Line("user", "What color is my car?")
+    assert predefined_answer([*told, asked], ("ears", "brain", "mouth"), BEGAN) is None
+    twice = [asked, Line("assistant", "There is no picture."), asked]
+    answer = predefined_answer(twice, ("ears", "brain", "mouth"), BEGAN)
+    assert answer is not None and "no picture" in answer
+
+
 def test_an_earlier_message_without_an_answer_is_no_part_of_the_question() -> None:
     lines = [Line("user", "What's the weather today?"), Line("user", "Hello, who are you?")]
     answer = predefined_answer(lines, ("Whisper tiny", "Qwen2.5-Coder 0.5B", "hibari"), BEGAN)
@@ -144,3 +167,11 @@ def test_only_the_end_of_a_long_text_is_searched_for_a_question() -> None:
         PICTURE_MARK not in with_picture(Line("user", f"What do you see? {long}"), earlier).content
     )
     assert PICTURE_MARK in with_picture(Line("user", f"{long}. What do you see?"), earlier).content
+
+
+async def test_instructions_alone_are_answered_by_the_language_model() -> None:
+    parts = scripted("Welcome!")
+    request = ChatRequest(messages=[Message(role=Role.SYSTEM, content="What is 2 + 2?")])
+    assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "Welcome!"
+    assert isinstance(parts.language_model, ScriptedLanguageModel)
+    assert parts.language_model.asked[0][-1] == Line("user", SAY_SOMETHING)

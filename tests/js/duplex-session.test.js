@@ -263,6 +263,21 @@ test("a page that is seen again while its socket is lost resumes on the next one
   assert.equal(session.state.phase, "running");
 });
 
+test("typed text is not sent, and so kept, until the server has resumed the session", () => {
+  const { session, sockets, socket } = running();
+  socket.hear({ type: "session_resumable", session_id: "s", resume_token: "abc", grace_s: 60 });
+  socket.vanish();
+  assert.equal(session.sendText("hello"), false);
+  mock.timers.tick(200);
+  const next = sockets.last();
+  next.open();
+  assert.equal(session.sendText("hello"), false);
+  assert.deepEqual(next.kinds, []);
+  next.hear({ type: "session_resumed", last_seq: 1, lost_messages: 0, away_ms: 200 });
+  assert.equal(session.sendText("hello"), true);
+  assert.equal(next.last.text, "hello");
+});
+
 test("an interruption that the server may not have got is repeated until it listens", () => {
   const speaking = (/** @type {ReturnType<typeof running>} */ { socket }) => socket.hear(speaks("a"));
   const lost = afterReturn(speaking, ({ session }) => session.interrupt());

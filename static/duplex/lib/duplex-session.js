@@ -70,7 +70,7 @@ export class DuplexSession extends LiveSession {
 
   /** Sends typed text to the model; it appears in the state's captions once the server accepts it. @param {string} text */
   sendText(text) {
-    return TALK.has(this.state.phase) && this.send({ type: "text_input", text }) > 0;
+    return TALK.has(this.state.phase) && this.isConnected && this.send({ type: "text_input", text }) > 0;
   }
 
   /** Sends the audio of one unit. @param {DuplexInput} input @returns {SendOutcome} */

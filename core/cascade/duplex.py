@@ -20,7 +20,7 @@ from PIL import Image
 from core.audio import FloatArray, to_pcm
 from core.cascade.language import Line, Sampling
 from core.cascade.parts import Parts
-from core.cascade.pictures import PictureAhead, SeenPictures
+from core.cascade.pictures import PrefetchedPicture, SeenPictures
 from core.cascade.predefined import asks_about_picture
 from core.cascade.prompts import split_suffix, with_added
 from core.cascade.synthesis import Sentence, SpokenReply
@@ -134,14 +134,14 @@ class CascadeDuplexView(CascadeView):
     def set_break(self) -> None:
         self._state.has_break = True
 
-    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PictureAhead:
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PrefetchedPicture:
         """Keep a picture for its unit; it is described only if a question is about it."""
-        return PictureAhead(picture, max_slice_nums)
+        return PrefetchedPicture(picture, max_slice_nums)
 
     async def unit(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image | PictureAhead],
+        frames: Sequence[Image.Image | PrefetchedPicture],
         max_slice_nums: int | None = None,
         *,
         force_listen: bool,
@@ -157,7 +157,7 @@ class CascadeDuplexView(CascadeView):
             return None
         if frames:
             newest = frames[-1]
-            picture = newest.picture if isinstance(newest, PictureAhead) else newest
+            picture = newest.picture if isinstance(newest, PrefetchedPicture) else newest
             state.pictures.add(picture, state.turn.received_s)
         await self._threads.run(lambda: state.turn.add(second))
         must_listen = state.must_listen(force_listen, force_speak)

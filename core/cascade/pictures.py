@@ -7,15 +7,15 @@ from typing import Final
 
 from PIL import Image
 
-# Ours: so many pictures in a row are a camera's, which is off after this time without one. Fewer
-# were sent on purpose, and may be asked about at any time.
+# This many consecutive pictures come from a camera, which is off after this time without one. Fewer
+# were sent on purpose, and questions about them may come at any time.
 CAMERA_PICTURES: Final = 3
 CAMERA_GAP_S: Final = 5.0  # LiveKit's client sends one each 3 s while nobody speaks
 
 
 @dataclass(frozen=True)
-class PictureAhead:
-    """An RGB picture kept for its unit, never sliced."""
+class PrefetchedPicture:
+    """An RGB picture sent before its unit, never sliced."""
 
     picture: Image.Image
     max_slices: int

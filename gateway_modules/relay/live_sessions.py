@@ -273,7 +273,7 @@ class DoorSession:
         if worker is not None and request.kind is SocketKind.HALF_DUPLEX:
             return await self.door.pool.client.stop(worker, "half_duplex", request.session_id)
         self._command("stop")
-        return ActionResult(success=True, message="It was asked to stop.")
+        return ActionResult(success=True, message="Stop requested.")
 
     def _command(self, command: Literal["end", "stop"]) -> None:
         session_id = self.request.session_id or ""

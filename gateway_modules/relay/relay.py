@@ -391,7 +391,7 @@ class Relay:
             # On half duplex's socket `stop` would end the session; a detached one has no socket.
             if not (is_half or self._link.is_detached):
                 await self._pass_up(STOP)
-                return ActionResult(success=True, message="It was asked to stop.")
+                return ActionResult(success=True, message="Stop requested.")
             worker, session_id = self._link.worker, self.request.session_id
             is_duplex = self.request.kind in (SocketKind.DUPLEX, SocketKind.LIVE)
             path: StopPath = "duplex" if is_duplex else "half_duplex"

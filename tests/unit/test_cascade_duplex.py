@@ -12,7 +12,7 @@ import pytest
 
 from core.audio import FloatArray
 from core.cascade.language import Line, Sampling
-from core.cascade.pictures import PictureAhead
+from core.cascade.pictures import PrefetchedPicture
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
 from core.cascade.turn_based import SILENCE_BEFORE_S
 from core.cascade.turns import TURN_MAX_S, UserTurn
@@ -246,7 +246,7 @@ async def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
     live.language_model.is_small = False
     pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
     ahead = await live.view.encode_ahead(pictures[1], 1)
-    assert ahead == PictureAhead(pictures[1], 1)
+    assert ahead == PrefetchedPicture(pictures[1], 1)
     await live.hear(ENDS, frames=[pictures[0], ahead])
     await live.until_quiet()
     await live.hear(SILENCE, SILENCE)

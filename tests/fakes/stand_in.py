@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Deeds:
     """What one program does.
 
     Attributes:
-        load_s: time until it is ready.
+        load_s: time from the first question about its health until it is ready.
         breaks: it ends at once, with a last word.
         breaks_if: a file; while it exists, the program ends at once, also if it runs already.
         fails: it reports that its model cannot be loaded.
@@ -61,7 +62,6 @@ class Program:
         self.name = name
         deeds = json.loads(os.environ.get("STAND_IN_DEEDS", "{}"))
         self.deeds = Deeds(**deeds.get(name, {}))
-        self.begun_s = time.monotonic()
         self.trace("start")
 
     def trace(self, event: str) -> None:
@@ -89,6 +89,11 @@ class Program:
         time.sleep(self.deeds.drain_s)
         self.trace("end")
         os._exit(0)
+
+    @cached_property
+    def begun_s(self) -> float:
+        """When its health was read first, so that a slow launcher too sees it load."""
+        return time.monotonic()
 
     @property
     def progress(self) -> float:

@@ -70,6 +70,8 @@ class Peer:
         self.arrived: asyncio.Queue[Raw] = asyncio.Queue()
         self.heard: list[np.ndarray] = []  # of each frame, mono
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = asyncio.Event()
+        self.channel.on("open", self._opened.set)
         self.channel.on("message", self._take)
         self.connection.on("track", self._listen)
 
@@ -81,7 +83,9 @@ class Peer:
     async def accept(self, sdp: str) -> None:
         """Take the answer, and wait until events can be sent."""
         await self.connection.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
-        await until(lambda: self.channel.readyState == "open", "no data channel")
+        # Not the state of the channel: a call that is over closes it as soon as it has opened.
+        async with asyncio.timeout(LIMIT_S):
+            await self._opened.wait()
 
     def say(self, kind: str, **fields: Any) -> None:
         self.channel.send(json.dumps({"type": kind, **fields}))

@@ -223,7 +223,7 @@ async def speak_a_turn(talk: Talk) -> None:
     await talk.hear_until("generating")
 
 
-@served(FakeTimes(prefill_ms=1, piece_ms=20))
+@served(FakeTimes(prefill_ms=1, piece_ms=200))
 @in_loop
 async def test_audio_during_a_half_duplex_reply_is_dropped(worker: RunningWorker) -> None:
     """Otherwise the model would answer its own echo."""

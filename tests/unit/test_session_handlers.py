@@ -144,7 +144,7 @@ async def test_an_interruption_applies_to_the_last_requested_work() -> None:
 
 @in_loop
 async def test_an_interrupted_reply_keeps_what_was_said() -> None:
-    async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
+    async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=500))) as made:
         await made.do(FEED)
         work = made.ask(ANSWER)
         await soon(lambda: any(isinstance(event, events.ChunkReady) for event in made.emitted))

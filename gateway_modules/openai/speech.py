@@ -110,7 +110,7 @@ async def encoded(
         await asyncio.gather(feeding, return_exceptions=True)
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await process.communicate()  # to the end of its output, so that the pipe is closed too
 
 
 async def _feed(process: Process, samples: AsyncIterator[bytes]) -> None:

@@ -21,6 +21,7 @@ import typer
 from typer.testing import CliRunner
 
 import gateway
+from benchmarks.launched import free_ports
 from core.serving.fake_backend import FakeBackend
 from gateway_modules.queue.worker_pool import TICKET_FILE
 from gateway_modules.web.certificates import ensure_certificate
@@ -33,16 +34,10 @@ POLL_S = 0.02
 BAD_START = 2
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def command(folder: Path, *flags: str) -> list[str]:
     """How the program is started; what it keeps goes to a folder."""
     config = folder / "config.json"
-    service = {"data_dir": str(folder), "drain_timeout_s": 5, "gateway_port": free_port()}
+    service = {"data_dir": str(folder), "drain_timeout_s": 5, "gateway_port": free_ports(1)}
     config.write_text(json.dumps({"service": service}))
     return [sys.executable, "gateway.py", "--config", str(config), *flags]
 
@@ -84,7 +79,7 @@ def ask(url: str, trusted: ssl.SSLContext | bool = False) -> httpx.Response:
 
 
 def test_the_program_serves_and_exits_cleanly(tmp_path: Path) -> None:
-    port = free_port()
+    port = free_ports(1)
     flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", "127.0.0.1:1")
     with running(tmp_path, *flags, "--max-queue-size", "7", "--lang", "zh") as program:
         health = ask(f"http://127.0.0.1:{port}/health").json()
@@ -99,7 +94,7 @@ def test_the_program_serves_and_exits_cleanly(tmp_path: Path) -> None:
 
 
 def test_tls_uses_a_self_signed_certificate(tmp_path: Path) -> None:
-    port = free_port()
+    port = free_ports(1)
     with running(tmp_path, "--https", "--host", "127.0.0.1", "--port", str(port)) as program:
         deadline_s = time.monotonic() + LIMIT_S
         while not (tmp_path / "certs" / "cert.pem").exists():
@@ -118,7 +113,7 @@ async def test_two_signals_at_once_let_sessions_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMNI_SERVICE_DRAIN_TIMEOUT_S", "600")  # a slow machine ends no session
-    port = free_port()
+    port = free_ports(1)
     with running_worker(settings_for(tmp_path / "worker"), FakeBackend) as worker:
         address = f"127.0.0.1:{worker.port}"
         flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,11 +16,12 @@ import pytest
 import soundfile
 from aiortc import RTCPeerConnection, RTCRtpSender
 
+from benchmarks.launched import free_ports
 from core.modes import Chunks, Threads
 from core.schemas import streaming
 from core.schemas.webrtc import SDP_MAX_CHARS
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
-from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, on_stage, settings_for, until
+from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, on_stage, settings_for, until
 from tests.fakes.webrtc_peer import RATE_HZ, Peer, call, webrtc_process
 from tests.source_tree import ROOT
 from webrtc.call import LABEL, EventChannel
@@ -45,13 +45,6 @@ class LongAnswer(FakeStreamingView):
 class LongAnswers(FakeBackend):
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
         return LongAnswer(self.times, threads)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Scene:
@@ -90,7 +83,7 @@ def played(slots: int = 4, **webrtc: Any) -> Callable[[Test], Callable[[Path], N
                 recording={"enabled": False},
                 service={"worker_slots": slots},
                 security={"api_keys": [KEY], "worker_secret": "shared by the programs"},
-                webrtc={"enabled": True, "port": free_port(), **webrtc},
+                webrtc={"enabled": True, "port": free_ports(1), **webrtc},
             )
             before = asyncio.all_tasks()
             stage = Stage(settings, 1, HURRY)

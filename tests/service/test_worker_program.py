@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 import worker
+from benchmarks.launched import free_ports
 from config import Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
@@ -41,17 +42,11 @@ ASK_S = 0.1  # every request costs time of both programs
 UNUSABLE = 2
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Program:
     """One process."""
 
     def __init__(self, folder: Path, flags: Sequence[str]) -> None:
-        self.port = free_port()
+        self.port = free_ports(1)
         self.printed = folder / "printed"
         environment = {
             **os.environ,
@@ -269,7 +264,7 @@ def test_without_a_launcher_a_worker_counts_what_fits_its_gpu(
     monkeypatch.setattr(worker, "DrainingServer", serve)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    port = ("--port", str(free_port()))
+    port = ("--port", str(free_ports(1)))
     assert CliRunner().invoke(cli, (*flags, *port)).exit_code == UNUSABLE
     assert [settings.service.worker_slots for settings in served] == [slots]
 

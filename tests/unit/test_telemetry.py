@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from benchmarks.launched import free_ports
 from core.errors import GenerationFailedError
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
@@ -155,7 +156,7 @@ def test_a_worker_without_the_sdk_does_not_start(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
     monkeypatch.setenv("OMNI_TELEMETRY_ENDPOINT", "http://localhost:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    done = CliRunner().invoke(cli, ["--backend", "fake"])
+    done = CliRunner().invoke(cli, ["--backend", "fake", "--port", str(free_ports(1))])
     assert (done.exit_code, done.stderr.strip()) == (UNUSABLE, INSTALL)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from aiortc import (
     MediaStreamTrack,
+    RTCConfiguration,
     RTCDataChannel,
     RTCPeerConnection,
     RTCRtpSender,
@@ -150,7 +151,8 @@ class Call:
         """The socket is open, the first event sent; then come `answer`, `run` and `close`."""
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._settings = settings
-        self._peer = RTCPeerConnection()
+        # No servers; by default aiortc asks Google's STUN server, for up to 5 s, in each call.
+        self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._outbox, self._channel = Outbox(), EventChannel()
         self._track: MediaStreamTrack | None = None  # None where the client only listens
         self._changed = asyncio.Event()

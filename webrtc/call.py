@@ -176,6 +176,9 @@ class Call:
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         opus = [codec for codec in codecs if codec.mimeType == "audio/opus"]
         peer.getTransceivers()[0].setCodecPreferences(opus)
+        # Without the mark aiortc also learns addresses from the client's own checks, as behind NAT
+        # or of mDNS names, and tries until `ice_timeout_s`.
+        sdp = END_OF_CANDIDATES.sub("", sdp)
         try:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             await peer.setLocalDescription(await peer.createAnswer())
@@ -307,6 +310,7 @@ class Call:
 
 LINES_MAX: Final = 1_000
 CANDIDATES_MAX: Final = 32  # each is an address that connectivity checks are sent to
+END_OF_CANDIDATES: Final = re.compile(r"^a=end-of-candidates\s*", re.MULTILINE)
 OPUS: Final = re.compile(r"^a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE | re.MULTILINE)
 HOST_CANDIDATE: Final = re.compile(
     r"^(a=candidate:\S+ \d+ udp \d+ )(\d+\.\d+\.\d+\.\d+)( \d+ typ host.*)$", re.MULTILINE

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from aiortc import (
     MediaStreamTrack,
+    RTCConfiguration,
     RTCDataChannel,
     RTCPeerConnection,
     RTCRtpSender,
@@ -150,7 +151,8 @@ class Call:
         """The socket is open, the first event sent; then come `answer`, `run` and `close`."""
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._settings = settings
-        self._peer = RTCPeerConnection()
+        # No servers; by default aiortc asks Google's STUN server, for up to 5 s, in each call.
+        self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._outbox, self._channel = Outbox(), EventChannel()
         self._track: MediaStreamTrack | None = None  # None where the client only listens
         self._changed = asyncio.Event()
@@ -174,6 +176,9 @@ class Call:
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         opus = [codec for codec in codecs if codec.mimeType == "audio/opus"]
         peer.getTransceivers()[0].setCodecPreferences(opus)
+        # Without the mark aiortc also learns addresses from the client's own checks, as behind NAT
+        # or of mDNS names, and tries until `ice_timeout_s`.
+        sdp = END_OF_CANDIDATES.sub("", sdp)
         try:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             await peer.setLocalDescription(await peer.createAnswer())
@@ -305,6 +310,7 @@ class Call:
 
 LINES_MAX: Final = 1_000
 CANDIDATES_MAX: Final = 32  # each is an address that connectivity checks are sent to
+END_OF_CANDIDATES: Final = re.compile(r"^a=end-of-candidates\s*", re.MULTILINE)
 OPUS: Final = re.compile(r"^a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE | re.MULTILINE)
 HOST_CANDIDATE: Final = re.compile(
     r"^(a=candidate:\S+ \d+ udp \d+ )(\d+\.\d+\.\d+\.\d+)( \d+ typ host.*)$", re.MULTILINE

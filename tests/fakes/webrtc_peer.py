@@ -13,7 +13,12 @@ import av
 import httpx
 import numpy as np
 import uvicorn
-from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
 from aiortc.mediastreams import MediaStreamError
 
 from config import Settings
@@ -59,7 +64,7 @@ class Peer:
     """One client."""
 
     def __init__(self, *, only_listens: bool = False) -> None:
-        self.connection = RTCPeerConnection()
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.mouth = Mouth()
         if only_listens:
             self.connection.addTransceiver("audio", direction="recvonly")

@@ -314,6 +314,20 @@ async def test_a_peer_that_connects_after_its_session_has_ended_is_told_why(scen
     await until(lambda: peer.connection.connectionState == "closed", "it did not end")
 
 
+@played()
+async def test_a_client_whose_candidates_are_all_useless_connects_by_its_own_checks(
+    scene: Scene,
+) -> None:
+    peer = scene.peer()
+    offer = re.sub(r"a=candidate:.*\r\n", "", await peer.offer())
+    assert "a=end-of-candidates" in offer
+    sdp = {"content-type": "application/sdp"}
+    answer = await scene.stage.http.post("/v1/realtime/calls", content=offer, headers=sdp)
+    assert answer.status_code == 201, answer.text
+    await peer.accept(answer.text)
+    await peer.hear("session.created")
+
+
 @played(ice_timeout_s=0.5)
 async def test_a_peer_that_never_comes_is_dropped(scene: Scene) -> None:
     assert (await call(scene.stage, scene.peer())).status_code == 201

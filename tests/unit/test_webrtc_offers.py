@@ -53,3 +53,13 @@ def test_a_call_for_which_no_udp_port_is_free_is_refused() -> None:
                 await call.answer(sdp)
 
     asyncio.run(answer())
+
+
+def test_no_other_machine_is_asked_before_a_call_is_answered() -> None:
+    async def answer() -> None:
+        async with offered() as (call, sdp):
+            with patch("socket.gethostbyname", side_effect=OSError("no network")) as resolve:
+                await call.answer(sdp)
+            assert not resolve.called
+
+    asyncio.run(answer())

@@ -205,6 +205,17 @@ def test_16_bit_grey_is_scaled(processor: MiniCPMOProcessor, mode: str) -> None:
     assert (prompt.pictures[0].slices[0].pixels == 0x80).all()
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_numbers_of_32_bits_range_from_black_to_white(
+    processor: MiniCPMOProcessor, kind: type
+) -> None:
+    numbers: np.ndarray = np.array([[-1_000, 49_000], [99_000, 0]]).astype(kind)
+    made = piece(processor, [Image.fromarray(numbers)]).pictures[0].slices[0].pixels
+    assert made[..., 0].tolist() == [[0, 127], [255, 2]]
+    with pytest.raises(ProcessingError, match="no finite numbers"):
+        piece(processor, [Image.new("F", (4, 4), float("nan"))])
+
+
 def test_a_transparent_picture_is_shown_on_white(processor: MiniCPMOProcessor) -> None:
     palette = Image.new("P", (64, 64))
     palette.putpalette([0, 0, 0])

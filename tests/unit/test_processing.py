@@ -183,10 +183,11 @@ def test_a_text_far_beyond_the_limit_is_refused_before_all_of_it_is_encoded(
         np.zeros(16_000, np.int16),
         np.zeros(0, np.float32),
         np.full(16_000, np.nan, np.float32),
+        np.full(16_000, 1e300),
         3.5,
         Image.new("RGB", (5000, 1)),
     ],
-    ids=["stereo", "integers", "empty", "not numbers", "a number", "a line"],
+    ids=["stereo", "integers", "empty", "not numbers", "beyond float32", "a number", "a line"],
 )
 def test_unusable_parts_are_refused(processor: MiniCPMOProcessor, part: object) -> None:
     with pytest.raises(ProcessingError):

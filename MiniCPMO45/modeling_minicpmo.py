@@ -73,6 +73,12 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module:
         return self.llm.lm_head
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.llm.model.set_submodule("embed_tokens", value)
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        self.llm.set_submodule("lm_head", new_embeddings)
+
     def _init_weights(self, module: nn.Module) -> None:
         for name, weight in module.named_parameters(recurse=False):
             fill_randomly(name, weight.data)
@@ -113,6 +119,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
                 f"from_pretrained takes no {', '.join(sorted(unknown))}: the model has a loader of "
                 "its own, whose options are in docs/transformers.md"
             )
+        device = _device(device_map)
         folder = find_checkpoint(pretrained_model_name_or_path, **hub)
         stored = read_config(folder)  # refuses unusable checkpoints
         config = copy.deepcopy(config) or MiniCPMOConfig.from_pretrained(folder, **options)
@@ -120,7 +127,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         config._attn_implementation = attention
         config.dtype = _dtype(dtype or torch_dtype, config.dtype or stored.dtype)
         config.name_or_path = str(pretrained_model_name_or_path)
-        model = cls.from_folder(folder, LoadOptions(_device(device_map), config.dtype), config)
+        model = cls.from_folder(folder, LoadOptions(device, config.dtype), config)
         return model.requires_grad_(True)  # as the library's, so that fine-tuning trains all of it
 
     @classmethod
@@ -182,13 +189,25 @@ def _dtype(dtype: torch.dtype | str | None, configured: torch.dtype | str | None
 
 
 def _device(device_map: str | int | torch.device | dict[str, Any] | None) -> torch.device:
-    if isinstance(device_map, dict):
-        places = {torch.device(place) for place in device_map.values()}
-        if len(places) != 1:
-            raise ValueError(f"device_map names {len(places)} devices; the model runs on one")
-        return places.pop()
     if device_map is None:
         return torch.get_default_device()
     if isinstance(device_map, str) and device_map in _DEVICE_RULES:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device_map)
+    places = device_map.values() if isinstance(device_map, dict) else [device_map]
+    devices, found = [_named_device(place) for place in places], torch.cuda.device_count()
+    if len(set(devices)) != 1:
+        raise ValueError(f"device_map names {len(set(devices))} devices; the model runs on one")
+    device = devices[0]
+    if device is None or (device.type == "cuda" and (device.index or 0) >= found):
+        raise ValueError(
+            f"device_map names {next(iter(places))}, and there are the CPU and {found} GPUs; give "
+            "cpu, a GPU that there is, or auto, which takes a GPU if there is one"
+        )
+    return device
+
+
+def _named_device(place: str | int | torch.device) -> torch.device | None:
+    try:
+        return torch.device(place)
+    except RuntimeError:  # an unknown name, or a number where there is no GPU
+        return None

@@ -152,10 +152,10 @@ class HeadPass:
         self.sampler = UnitSampler(rows, n_tokens, norm.device)
         self.piece = Capturable(f"head of {rows}", lambda: self.score(self.hidden))
         self.choice = Capturable(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
-        self._weight = matrix_of(llm.lm_head)
+        self._llm = llm  # its head may be replaced or given another weight
 
     def score(self, hidden: Tensor) -> Scores:
-        logits = multiply(hidden, self._weight)
+        logits = multiply(hidden, matrix_of(self._llm.lm_head))
         return Scores(hidden, logits, self.sampler.choose(logits))
 
 

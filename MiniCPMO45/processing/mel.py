@@ -116,9 +116,11 @@ def checked_sound(sound: np.ndarray) -> np.ndarray:
         raise ProcessingError(
             f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
         )
+    with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, and is refused
+        sound = sound.astype(np.float32, copy=False)
     if not sound.size or not np.isfinite(sound).all():
         raise ProcessingError("a sound is empty or holds values that are not numbers")
-    return sound.astype(np.float32, copy=False)
+    return sound
 
 
 def as_samples(audio: np.ndarray | Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import BatchFeature, ImageProcessingMixin
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ, ProcessingError
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -34,6 +34,7 @@ PIXEL_STD = 0.5  # per channel; preprocessor_config.json, norm_std
 PATCH_SIDE = 14  # pixels; preprocessor_config.json, patch_size
 PATCH_VALUES = CHANNELS * PATCH_SIDE**2
 BITS_DROPPED = 8  # of grey of 16 bits
+MEASURED_MODES = ("I", "F")  # numbers of 32 bits, of any range
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,28 @@ def _to_multiple(length: float, step: int) -> int:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return a picture as viewers show it, on white; `convert` alone shows hidden colours.
 
-    It also clips grey of 16 bits to white instead of scaling it.
+    It also clips grey of 16 bits, and `MEASURED_MODES`, instead of scaling their numbers.
+    Raises `ProcessingError` if none of these is finite.
     """
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> BITS_DROPPED).astype(np.uint8))
+    elif image.mode in MEASURED_MODES:
+        image = Image.fromarray(_stretched(np.asarray(image, np.float64)))
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
+
+
+def _stretched(values: np.ndarray) -> np.ndarray:
+    """Return grey [H, W] of 8 bits, the lowest number black, as `core/images.py` does of files."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        raise ProcessingError("a picture holds no finite numbers")
+    low, high = finite.min(), finite.max()
+    above = np.nan_to_num(values, nan=low, posinf=high, neginf=low) - low
+    grey: np.ndarray = (above * (PIXEL_MAX / ((high - low) or 1.0))).astype(np.uint8)
+    return grey
 
 
 def require_rgb(image: Image.Image) -> None:

@@ -212,6 +212,17 @@ def test_embeddings_are_the_language_models(folder: Path) -> None:
     assert model.get_output_embeddings() is model.llm.lm_head
 
 
+def test_the_vocabulary_can_be_enlarged(folder: Path, weights: dict[str, Tensor]) -> None:
+    model, size = AutoModel.from_pretrained(folder), TOY.vocab_size
+    model.resize_token_embeddings(size + 8)
+    model.save_pretrained(folder / "saved")
+    again = AutoModel.from_pretrained(folder / "saved")
+    assert again.config.vocab_size == size + 8
+    for name in ("llm.model.embed_tokens.weight", "llm.lm_head.weight"):
+        assert len(again.state_dict()[name]) == size + 8
+        assert torch.equal(again.state_dict()[name][:size], weights[name].float())
+
+
 def test_loaded_parameters_can_be_trained(folder: Path) -> None:
     model = AutoModel.from_pretrained(folder)
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -268,6 +279,13 @@ def test_unsupported_loading_options_are_rejected(folder: Path) -> None:
     write_config(folder, quantization_config={"quant_method": "bitsandbytes"})
     with pytest.raises(CheckpointError, match="quantised"):
         AutoModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("place", ["cuda:99", 99, "gpu"])
+def test_a_device_that_there_is_not_is_refused_by_its_name(place: Any, folder: Path) -> None:
+    for device_map in (place, {"": place}):
+        with pytest.raises(ValueError, match=rf"device_map names {place}, and there .* \d+ GPUs"):
+            AutoModel.from_pretrained(folder, device_map=device_map)
 
 
 def test_uncached_hub_id_fails_offline(tmp_path: Path) -> None:

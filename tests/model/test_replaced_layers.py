@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import Rows
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.kernels.products import Linear
 from MiniCPMO45.model.transformer import DecoderLayer
 from MiniCPMO45.model.vision import SiglipMLP
@@ -100,6 +103,22 @@ def test_an_adapter_of_the_vision_encoder_is_refused() -> None:
     mlp.set_submodule("fc1", Adapted(mlp.fc1))
     with pytest.raises(TypeError, match="lora_A"):
         mlp(torch.zeros(1, 1, TOY.vision_config.hidden_size))
+
+
+def test_a_replaced_output_head_takes_part_in_passes_made_before(toy: Toy) -> None:
+    model = deepcopy(toy.model)
+    executor, head = Executor(model), model.llm.lm_head
+
+    def scores() -> Tensor:
+        request = LlmForward(executor.llm_store.open(), Rows((1, 2)))
+        [answer] = executor.submit([request])()
+        request.kv.close()
+        return answer.logits
+
+    before = scores()
+    model.set_output_embeddings(nn.Linear(head.in_features, head.out_features, bias=False))
+    model.get_output_embeddings().load_state_dict({"weight": head.weight * 2})
+    assert torch.allclose(scores(), before * 2)
 
 
 @pytest.mark.parametrize("name", PROJECTIONS)

@@ -183,10 +183,11 @@ def test_a_text_far_beyond_the_limit_is_refused_before_all_of_it_is_encoded(
         np.zeros(16_000, np.int16),
         np.zeros(0, np.float32),
         np.full(16_000, np.nan, np.float32),
+        np.full(16_000, 1e300),
         3.5,
         Image.new("RGB", (5000, 1)),
     ],
-    ids=["stereo", "integers", "empty", "not numbers", "a number", "a line"],
+    ids=["stereo", "integers", "empty", "not numbers", "beyond float32", "a number", "a line"],
 )
 def test_unusable_parts_are_refused(processor: MiniCPMOProcessor, part: object) -> None:
     with pytest.raises(ProcessingError):
@@ -203,6 +204,17 @@ def test_any_picture_mode_becomes_rgb(processor: MiniCPMOProcessor) -> None:
 def test_16_bit_grey_is_scaled(processor: MiniCPMOProcessor, mode: str) -> None:
     prompt = piece(processor, [Image.new(mode, (64, 64), 0x8000)])
     assert (prompt.pictures[0].slices[0].pixels == 0x80).all()
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_numbers_of_32_bits_range_from_black_to_white(
+    processor: MiniCPMOProcessor, kind: type
+) -> None:
+    numbers: np.ndarray = np.array([[-1_000, 49_000], [99_000, 0]]).astype(kind)
+    made = piece(processor, [Image.fromarray(numbers)]).pictures[0].slices[0].pixels
+    assert made[..., 0].tolist() == [[0, 127], [255, 2]]
+    with pytest.raises(ProcessingError, match="no finite numbers"):
+        piece(processor, [Image.new("F", (4, 4), float("nan"))])
 
 
 def test_a_transparent_picture_is_shown_on_white(processor: MiniCPMOProcessor) -> None:

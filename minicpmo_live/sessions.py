@@ -123,6 +123,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
 
     _kinds = events.DUPLEX
     _chunk_ms = MS_PER_S
+    _is_paused = False  # by this client; the server drops audio and pictures meanwhile
 
     async def send_picture(self, picture: bytes) -> bool:
         """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
@@ -137,11 +138,14 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
 
     async def pause(self) -> bool:
         """Suspend the session; `paused` follows."""
-        return await self._link.send({"type": "pause"})
+        self._is_paused = await self._link.send({"type": "pause"})
+        return self._is_paused
 
     async def resume(self) -> bool:
         """Continue after a pause; `resumed` follows."""
-        return await self._link.send({"type": "resume"})
+        is_sent = await self._link.send({"type": "resume"})
+        self._is_paused &= not is_sent
+        return is_sent
 
     async def play(
         self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
@@ -149,20 +153,24 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
         """Play a recording, mono, 16 kHz, each second after the result of the one before.
 
         Sends one of `pictures` with each second while there are any, and `rest_s` seconds of
-        silence after it, for the reply. Yields every event until the result of the last second;
-        raises `LiveError` if the session ended with an error.
+        silence after it, for the reply. Nothing is sent during a pause. Yields every event until
+        the result of the last second; raises `LiveError` if the session ended with an error.
         """
         samples = float_samples(sound)
         seconds = -(-len(samples) // INPUT_RATE_HZ)
         samples.extend([0.0] * ((seconds + rest_s) * INPUT_RATE_HZ - len(samples)))
-        at = 0
+        at, is_due = 0, False
         async for event in self:
             yield event
             # After a reconnect it is unknown what has arrived, so the recording continues.
-            if not isinstance(event, (DuplexPrepared, Result, SessionResumed)):
+            is_due |= isinstance(event, (DuplexPrepared, Result, SessionResumed))
+            if not is_due:
                 continue
             if at >= len(samples):
                 return
+            if self._is_paused:
+                continue
+            is_due = False
             if at // INPUT_RATE_HZ < len(pictures):
                 await self.send_picture(pictures[at // INPUT_RATE_HZ])
             await self.send_audio(samples[at : at + INPUT_RATE_HZ])

@@ -49,6 +49,8 @@ class RealtimeMachine(ResponseMachine):
         if self._state.audible_until_s > 0 and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once the session has produced audio."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
+        if message.session.tool_choice is not None and not after.output.can_choose:
+            return self._no_tool(event, "session")
         is_input_changed = (before.turn_detection, before.input_format) != (
             after.turn_detection,
             after.input_format,
@@ -252,9 +254,11 @@ class RealtimeMachine(ResponseMachine):
             if isinstance(item, FunctionOutputItem) and item.call_id not in calls:
                 if not self._store.has_call(item.call_id):
                     return self._no_call(event, item, f"response.input[{index}]")
+        output = self._config.for_response(patch)
+        if patch.tool_choice is not None and not output.can_choose:
+            return self._no_tool(event, "response")
         if not is_outside:
             return [*self._end_open_segment(), *self._respond(patch)]
-        output = self._config.for_response(patch)
         response = Response(output, self._start.new_id, None, patch.metadata)
         items = self._given_items(patch)
         response.items = tuple(self._store.values()) if items is None else items
@@ -314,6 +318,10 @@ class RealtimeMachine(ResponseMachine):
     def _no_call(self, event: Received[Any], given: FunctionOutputItem, path: str) -> list[Effect]:
         text = f"Tool call ID '{given.call_id}' not found in conversation."
         return self._wrong(event, "invalid_tool_call_id", text, f"{path}.call_id")
+
+    def _no_tool(self, event: Received[Any], where: str) -> list[Effect]:
+        text = "No tool has the name that tool_choice gives."
+        return self._wrong(event, "invalid_value", text, f"{where}.tool_choice")
 
     def _no_item(self, event: Received[Any], verb: str, item_id: str) -> list[Effect]:
         text = f"There is no item '{item_id}'."

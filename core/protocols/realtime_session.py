@@ -57,6 +57,13 @@ class OutputConfig:
     def speaks(self) -> bool:
         return self.modality == "audio"
 
+    @property
+    def can_choose(self) -> bool:
+        """Whether a function that `tool_choice` names is among the tools."""
+        choice = self.tool_choice
+        names = {tool.name for tool in self.tools}
+        return not isinstance(choice, schemas.FunctionChoice) or choice.name in names
+
 
 @dataclass(frozen=True)
 class SessionConfig:

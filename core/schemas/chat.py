@@ -11,7 +11,6 @@ from core.schemas.common import (
     AudioBytes,
     GenerationConfig,
     ImageConfig,
-    Text,
     TokenStats,
     TTSConfig,
     WireModel,
@@ -33,8 +32,9 @@ class ReplyRequest(WireModel):
     use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
     omni_mode: bool = Field(False, description="Interleave pictures and audio second by second.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    reply_start: Text = Field(
+    reply_start: str = Field(
         "",
+        max_length=limits.REPLY_START_MAX_CHARS,
         description="Text the reply begins with, as if generated; its tokens count, "
         "so a reply of at most 1 new token is exactly this text.",
     )

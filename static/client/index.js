@@ -26,6 +26,7 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encodeWav };
 
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
+const PAUSE = new Set(["pausing", "paused"]);
 
 /** A session that ended unexpectedly; `reason.code` says why. */
 export class SessionEndedError extends Error {
@@ -38,9 +39,9 @@ export class SessionEndedError extends Error {
 
 /** A server. No connection is made before a session is started. */
 export class Client {
-  /** @param {string | URL} [url] URL of the gateway; default: the page's own server. */
-  constructor(url = globalThis.location?.href) {
-    this.origin = new URL(url).origin;
+  /** @param {string | URL} [url] URL of the gateway, up to its last "/"; default: the page's own server. */
+  constructor(url = globalThis.location?.origin) {
+    this.base = new URL(".", url).href;
   }
 
   /**
@@ -50,17 +51,17 @@ export class Client {
   duplex({ withPictures = false, ...options } = {}) {
     const idPrefix = withPictures ? "omni" : "adx";
     const appId = withPictures ? "omni" : "audio_duplex";
-    return new DuplexSession({ idPrefix, ...networkOf("duplex", appId, this.origin), ...options });
+    return new DuplexSession({ idPrefix, ...networkOf("duplex", appId, this.base), ...options });
   }
 
   /** A call by turns: the server finds out when the user has finished. @param {Partial<HalfDuplexOptions>} [options] */
   halfDuplex(options = {}) {
-    return new HalfDuplexSession({ ...networkOf("half_duplex", "half_duplex_audio", this.origin), ...options });
+    return new HalfDuplexSession({ ...networkOf("half_duplex", "half_duplex_audio", this.base), ...options });
   }
 
   /** A chat; each turn sends the whole history. @param {Partial<StreamingChatOptions>} [options] */
   chat(options = {}) {
-    return new StreamingChat({ ...networkOf("streaming", "turnbased", this.origin), ...options });
+    return new StreamingChat({ ...networkOf("streaming", "turnbased", this.base), ...options });
   }
 }
 
@@ -80,6 +81,7 @@ export async function* play(session, samples, { pictures = [], restS = 5, system
     await prepared;
     const seconds = Math.ceil(samples.length / RATE_HZ) + restS;
     for (let at = 0; at < seconds; at += 1) {
+      while (PAUSE.has(session.state.phase)) await next(session, "state"); // what is sent now would be lost
       const second = new Float32Array(RATE_HZ);
       second.set(samples.subarray(at * RATE_HZ, (at + 1) * RATE_HZ));
       const answered = next(session, "result");
@@ -94,7 +96,7 @@ export async function* play(session, samples, { pictures = [], restS = 5, system
 }
 
 /**
- * @template {"prepared" | "result"} Type
+ * @template {"prepared" | "result" | "state"} Type
  * @param {DuplexSession} session
  * @param {Type} type
  * @returns {Promise<DuplexEvents[Type] | null>} null where the socket was lost: what was sent may be lost

@@ -12,32 +12,33 @@ const PROBE_LIMIT_MS = 3_000;
 /**
  * @param {"streaming" | "half_duplex" | "duplex"} kind
  * @param {string} appId
- * @param {string} [origin]
+ * @param {string} [base] URL of the server; the page's own by default.
  * @returns {Required<Network>}
  */
-export const networkOf = (kind, appId, origin = globalThis.location?.origin) => ({
+export const networkOf = (kind, appId, base = globalThis.location?.origin) => ({
   url(sessionId) {
-    const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
+    const url = new URL(`ws/${kind}/${encodeURIComponent(sessionId)}`, base);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     return url.href;
   },
   socketFactory: (url) => new WebSocket(url),
-  probe: () => probeServer(appId, origin),
+  probe: () => probeServer(appId, base),
   noteOwner: ownerNotes(),
-  postChat: (body, signal) => sendJson("POST", new URL("/api/chat", origin).href, body, { signal }),
+  postChat: (body, signal) => sendJson("POST", new URL("api/chat", base).href, body, { signal }),
 });
 
 /**
  * Probes the server over HTTP to explain a lost socket.
  * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
- * @param {string} [origin] Of the server; the page's own by default.
+ * @param {string} [base] URL of the server; the page's own by default.
  * @returns {Promise<ServerProbe>}
  */
-export async function probeServer(appId, origin = "") {
+export async function probeServer(appId, base = "") {
+  const server = base.replace(/\/$/, "");
   const isOnline = globalThis.navigator?.onLine !== false;
-  const health = await getQuietly(`${origin}/health`);
+  const health = await getQuietly(`${server}/health`);
   if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
-  const listed = appId ? await getQuietly(`${origin}/api/apps`) : null;
+  const listed = appId ? await getQuietly(`${server}/api/apps`) : null;
   const apps = Array.isArray(listed?.apps) ? listed.apps : null;
   const isAppEnabled = apps === null || apps.some((/** @type {App} */ app) => app.app_id === appId);
   const isReady = health.ready !== false && health.workers_ready !== 0;

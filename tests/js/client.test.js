@@ -79,6 +79,62 @@ test("chat and half duplex talk to the same server", () => {
   assert.throws(() => new Client("here"), TypeError);
 });
 
+test("a server under a path is asked there, for everything", async (context) => {
+  const asked = /** @type {string[]} */ ([]);
+  context.mock.method(globalThis, "fetch", async (/** @type {string} */ url) => {
+    asked.push(url);
+    return Response.json({ success: true, text: "Hi.", ready: true, apps: [] });
+  });
+  const sockets = fakeSockets();
+  const client = new Client(new URL("https://here:8006/omni/?a=b#c"));
+  const session = client.duplex({ socketFactory: sockets.factory });
+  session.start({ systemPrompt: "" });
+  assert.match(sockets.last().url, /^wss:\/\/here:8006\/omni\/ws\/duplex\/adx_/);
+  sockets.last().vanish(1006);
+  await settle();
+  const turn = client.chat({ socketFactory: sockets.factory }).send([{ role: "user", content: "Hello" }]);
+  assert.match(sockets.last().url, /^wss:\/\/here:8006\/omni\/ws\/streaming\//);
+  sockets.last().vanish(1006);
+  await turn.catch(() => {});
+  await settle();
+  assert.ok(asked.length > 0);
+  for (const url of asked) assert.ok(url.startsWith("https://here:8006/omni/"), url);
+});
+
+test("a page's client talks to the page's own server, whatever the page's path", (context) => {
+  Object.assign(globalThis, { location: new URL("https://here/docs/page/") });
+  context.after(() => Reflect.deleteProperty(globalThis, "location"));
+  const sockets = fakeSockets();
+  new Client().halfDuplex({ socketFactory: sockets.factory }).start({});
+  assert.ok(sockets.last().url.startsWith("wss://here/ws/half_duplex/"), sockets.last().url);
+});
+
+test("a recording that is paused on a result goes on after the pause", async () => {
+  const sockets = fakeSockets();
+  const session = new Client("http://here").duplex({ socketFactory: sockets.factory });
+  const events = play(session, new Float32Array(2 * RATE_HZ), { restS: 0 });
+  const first = events.next();
+  const socket = sockets.last();
+  socket.open();
+  socket.hear({ type: "queue_done" }, PREPARED);
+  await settle();
+  socket.hear(result(0));
+  await first;
+  session.pause();
+  const second = events.next();
+  await settle();
+  socket.hear({ type: "paused", timeout: 60 });
+  session.resume();
+  await settle();
+  assert.deepEqual(socket.kinds, ["prepare", "audio_chunk", "pause", "resume"]);
+  socket.hear({ type: "resumed" });
+  await settle();
+  assert.equal(socket.kinds.at(-1), "audio_chunk");
+  socket.hear(result(1));
+  assert.equal((await second).value?.result.step, 1);
+  await events.return();
+});
+
 test("a chat needs no options", async () => {
   const sockets = fakeSockets();
   const turn = new Client("http://here").chat({ socketFactory: sockets.factory }).send([{ role: "user", content: "Hello" }]);

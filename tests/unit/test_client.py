@@ -13,6 +13,7 @@ import wave
 from array import array
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ PLACE: dict[str, Any] = {
     "queue_length": 3,
     "return_ticket": "",
 }
+RESULT = _build(events.Result, dict.fromkeys([field.name for field in fields(events.Result)], 0))
 
 
 def test_it_imports_nothing_heavy() -> None:
@@ -256,6 +258,42 @@ def test_a_recording_begins_after_the_half_second_that_the_server_ignores(
     asyncio.run(play())
     ignored = half_duplex.COLD_START_MS * INPUT_RATE_HZ // MS_PER_S
     assert sum(sent, array("f")) == array("f", [0.0] * ignored + [0.5] * 16_000)
+
+
+@in_virtual_time
+async def test_a_recording_that_is_paused_on_a_result_goes_on_after_the_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call, sent = AsyncClient().duplex(), list[str]()
+    answers: dict[str, Any] = {
+        "pause": events.Paused("paused", 5.0),
+        "resume": events.Resumed("resumed"),
+    }
+
+    async def send(message: dict[str, Any]) -> bool:
+        """A server that drops what is sent during a pause."""
+        kind = message["type"]
+        is_dropped = sent.count("pause") > sent.count("resume") and kind == "audio_chunk"
+        sent.append(kind)
+        if kind == "audio_chunk" and not is_dropped:
+            await call._link.inbox.put(RESULT)
+        elif kind in answers:
+            await call._link.inbox.put(answers[kind])
+        return True
+
+    monkeypatch.setattr(call._link, "send", send)
+    call._prepared.set()
+    await call._link.inbox.put(RESULT)  # in place of `prepared`
+    seen = list[str]()
+    async with asyncio.timeout(60.0):
+        async for event in call.play(array("f", [0.5]) * 32_000, rest_s=0):
+            seen.append(type(event).__name__)
+            if seen == ["Result", "Result"]:
+                await call.pause()
+            if isinstance(event, events.Paused):
+                await call.resume()
+    assert seen == ["Result", "Result", "Paused", "Resumed", "Result"]
+    assert sent == ["audio_chunk", "pause", "resume", "audio_chunk"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])

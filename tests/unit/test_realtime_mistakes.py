@@ -23,6 +23,21 @@ def test_a_response_has_one_modality(scene: RealtimeScene) -> None:
     assert told["session"]["output_modalities"] == ["audio"], "the beta's spelling of speech"
 
 
+def test_a_function_that_has_to_be_called_is_among_the_tools(scene: RealtimeScene) -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    wanted: Raw = {"tools": [tool], "tool_choice": {"type": "function", "name": "lok"}}
+    for kind, field in (("session.update", "session"), ("response.create", "response")):
+        (told,) = scene.say(kind, **{field: wanted})
+        assert told["error"]["code"] == "invalid_value"
+        assert told["error"]["param"] == f"{field}.tool_choice"
+    assert not scene.engine.asked, "no response was begun"
+    named = wanted | {"tool_choice": {"type": "function", "name": "look"}}
+    (told,) = scene.say("session.update", session=named)
+    assert told["session"]["tool_choice"]["name"] == "look"
+    (told,) = scene.say("session.update", session={"tools": []})
+    assert told["type"] == "session.updated", "a client may take its tools away first"
+
+
 def test_a_part_that_an_item_lacks_is_not_truncated(scene: RealtimeScene) -> None:
     scene.respond()
     (item,) = scene.last("response.done")["response"]["output"]

@@ -166,6 +166,14 @@ def test_duplex_custom_and_unknown_settings() -> None:
     assert DuplexConfig().unknown("settings") is None
 
 
+def test_the_beginning_of_a_reply_is_no_longer_than_what_is_spoken_at_once() -> None:
+    said = {"messages": [{"role": "user", "content": "Hello"}]}
+    longest = "a" * 4_096
+    assert ChatRequest(**said, reply_start=longest).reply_start == longest
+    with pytest.raises(ValidationError, match="reply_start"):
+        ChatRequest(**said, reply_start=longest + "a")
+
+
 def test_worker_status() -> None:
     busy = {status.value for status in WorkerStatus if status.is_busy}
     named = "busy_chat busy_streaming busy_half_duplex duplex_active duplex_paused"

@@ -69,7 +69,8 @@ class GatewayMetrics:
             "session_seconds", "Length of finished connections.", MODE, buckets=SESSION_BUCKETS_S
         )
         self._bytes = counter("bytes", "Payload forwarded.", ("mode", "direction"))
-        self._errors = counter("errors", "Errors sent to clients.", ("code",))
+        # Those of HTTP have a status, which `requests` counts.
+        self._errors = counter("errors", "Errors sent over WebSockets.", ("code",))
         self._requests = counter(
             "requests", "HTTP requests answered.", ("method", "route", "status")
         )

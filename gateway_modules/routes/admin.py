@@ -9,7 +9,12 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import BadPayloadError, NotFoundError, WorkerBusyError
+from core.errors import (
+    BadPayloadError,
+    NotFoundError,
+    WorkerBusyError,
+    WorkerUnreachableError,
+)
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
@@ -213,10 +218,12 @@ async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersList
     return WorkersListed(workers=gateway.pool.directory.listed)
 
 
-@admin_router.put("/workers/{worker_id}", responses=problems(404, 422, 507))
+@admin_router.put("/workers/{worker_id}", responses=problems(404, 422, 502, 507))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
     """Drain a worker, or stop draining it."""
     worker = _worker(gateway, worker_id)
+    if worker.service.latest is None:  # its name is only its place in the list
+        raise WorkerUnreachableError("This worker has not answered yet, so its name is not known.")
     name = DRAINED + worker.worker_id
     await asyncio.to_thread(Switches(gateway.store).set, name, body.draining)
     gateway.pool.drain_worker(worker, is_draining=body.draining)

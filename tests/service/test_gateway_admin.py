@@ -10,6 +10,7 @@ import pytest
 from core.files import LOGS_FOLDER
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
+from gateway_modules.administration import Switches
 from gateway_modules.queue.directory import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder
@@ -93,6 +94,17 @@ async def make_restartable(stage: Stage, boot_id: str = "one") -> None:
     heard = worker.service.last_heartbeat
     stage.gateway.pool.directory.recheck(worker)
     await until(lambda: worker.service.last_heartbeat != heard)
+
+
+@on_stage()
+async def test_a_worker_whose_name_is_not_known_yet_is_not_drained(stage: Stage) -> None:
+    place = "127.0.0.1:9"  # the port of discard, where nothing answers
+    await stage.http.put("/api/admin/workers", json={"workers": [place]})
+    (name,) = [one for one, known in stage.gateway.pool.workers.items() if not known.has_left]
+    answer = await stage.http.put(f"/api/admin/workers/{name}", json={"draining": True})
+    assert (answer.status_code, answer.json()["code"]) == (502, "worker_unreachable")
+    assert not stage.gateway.pool.directory.drained
+    assert not Switches(stage.gateway.store).names()
 
 
 @on_stage()

@@ -145,15 +145,20 @@ function start(ask) {
   if (settings.get("hasVoice")) void voice.unlock();
   const isAsked = ask();
   if (isAsked) {
+    withdrawUndo();
     list.follow();
     upload.begin();
   }
   return isAsked;
 }
 
+let withdrawUndo = () => {};
+session.on("opened", () => withdrawUndo());
+
 function offerUndo(/** @type {string} */ key) {
+  withdrawUndo();
   if (!session.canUndo) return;
-  toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
+  withdrawUndo = toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }
 
 const drawTitle = () => setText(byId("chat-title"), session.head.title || t("chat.untitled"));

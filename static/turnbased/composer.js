@@ -103,8 +103,9 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     submit();
   });
   on(area, "paste", (/** @type {ClipboardEvent} */ event) => {
-    const files = event.clipboardData?.files;
-    if (!files?.length) return;
+    const { files, types } = event.clipboardData ?? new DataTransfer();
+    // Words copied in a word processor or spreadsheet come with a picture of themselves.
+    if (files.length === 0 || (types.includes("text/plain") && types.includes("text/html"))) return;
     event.preventDefault();
     take(files);
   });

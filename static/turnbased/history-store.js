@@ -140,7 +140,7 @@ const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
 
 /** @returns {SmallStorage | null} null if it is blocked */
-function tabStorage() {
+export function tabStorage() {
   try {
     return globalThis.sessionStorage;
   } catch {

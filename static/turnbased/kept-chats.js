@@ -16,11 +16,11 @@ import {
   toast,
 } from "../shared/lit.js";
 import { formatAgo, formatBytes, formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
-import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
+import { MOST_BYTES, MOST_CONVERSATIONS, tabStorage } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { claimTab } from "../shared/tab-state.js";
-import { lastFigure } from "./conversation.js";
+import { isComposed, lastFigure } from "./conversation.js";
 import { estimateWaitS } from "./turn.js";
 
 /** @import { Head } from "../../types/chat.js" */
@@ -110,7 +110,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
       draw();
     };
     const onKey = (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Enter" && event.key !== "Escape") return;
+      if (isComposed(event) || (event.key !== "Enter" && event.key !== "Escape")) return;
       event.preventDefault(); // else the same key activates the button that receives the focus
       finish(event.key === "Enter");
       /** @type {HTMLElement | null} */ (list.querySelector(`[data-id="${head.id}"] button`))?.focus();
@@ -139,7 +139,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     begin(true);
     await store.clear().then(refresh);
   });
-  const rememberShown = () => remember(CURRENT_KEY, session.head.id);
+  const rememberShown = () => [undefined, tabStorage()].map((storage) => remember(CURRENT_KEY, session.head.id, storage));
   session.on("heads", () => {
     rememberShown();
     void refresh();
@@ -151,7 +151,8 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     begin: () => begin(),
     refresh,
     async restore() {
-      const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
+      const shownId = remembered(CURRENT_KEY, tabStorage()) ?? remembered(CURRENT_KEY);
+      const kept = (await store.list().catch(() => [])).find(({ id }) => id === shownId);
       if (kept) await open(kept);
       else await refresh();
     },

@@ -16,6 +16,7 @@ from tests.browser.chats import (
     SLOW,
     ask,
     box,
+    compose,
     conversation_with_everything,
     figure,
     messages,
@@ -125,6 +126,61 @@ def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
     for row, text in enumerate(["In the other", "In one tab"]):
         rows.nth(row).click()
         expect(messages(other, "user").last).to_contain_text(text)
+
+
+def test_a_reloaded_tab_shows_its_own_conversation(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "In one tab")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(messages(other, "user")).to_have_count(1)
+    other.get_by_role("button", name="New conversation").first.click()
+    ask(other, "In the other")
+    page.reload()
+    expect(messages(page, "user")).to_have_text(re.compile("In one tab"))
+
+
+def test_keys_of_an_input_method_end_no_edit(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    page.get_by_role("button", name=re.compile("^Rename")).click()
+    title = page.get_by_role("textbox", name="New name")
+    title.fill("ni hao")
+    compose(title, "Enter")
+    compose(title, "Escape")
+    expect(title).to_be_focused()
+    title.press("Enter")
+    expect(page.locator(".history-title")).to_have_text("ni hao")
+    messages(page, "user").get_by_role("button", name="Edit and ask again").click()
+    editor = messages(page, "user").get_by_role("textbox")
+    editor.fill("ni hao")
+    compose(editor, "Escape")
+    expect(editor).to_have_value("ni hao")
+
+
+def test_the_focus_stays_near_a_question_that_was_changed(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    ask(page, "Second question", count=2)
+    messages(page, "user").last.get_by_role("button", name="Edit and ask again").click()
+    messages(page, "user").last.get_by_role("textbox").press("Enter")
+    wait_until_answered(page, count=2)
+    expect(messages(page, "user").last.locator(":focus")).to_have_count(1)
+
+
+def test_only_the_last_change_is_offered_to_be_undone(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    ask(page, "Second question", count=2)
+    for count in (1, 0):
+        messages(page, "user").last.get_by_role("button", name="Delete").click()
+        expect(messages(page, "user")).to_have_count(count)
+    expect(page.get_by_role("button", name="Undo")).to_have_count(1)
+    page.get_by_role("button", name="Undo").click()
+    expect(messages(page, "user")).to_have_text(re.compile("First question"))
+    messages(page, "user").get_by_role("button", name="Delete").click()
+    ask(page, "Third question")
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
 
 
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:

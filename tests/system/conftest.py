@@ -20,7 +20,7 @@ from tests.system.client import Samples, read_wav
 from tests.system.quiet import WORKERS
 from tests.system.running import RunningSystem, start_command
 
-HEARTBEAT_S = 3.0  # a client that is there answers in time, on a busy machine too
+HEARTBEAT_S = 10.0  # a client that is there answers in time, even where six programs want each core
 LARGEST_BYTES = 2 * 1024 * 1024  # of any message to the fake workers, soon exceeded
 # Long enough for something to happen meanwhile.
 SLOW = {"FAKE_MS": "prefill=100 unit=60 piece=600"}

@@ -103,8 +103,10 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     submit();
   });
   on(area, "paste", (/** @type {ClipboardEvent} */ event) => {
-    const files = event.clipboardData?.files;
-    if (!files?.length) return;
+    const { files = [], types = [] } = event.clipboardData ?? {};
+    // Word processors and spreadsheets add a picture of the text.
+    const isText = types.includes("text/html") && event.clipboardData?.getData("text/plain").trim();
+    if (!files.length || isText) return;
     event.preventDefault();
     take(files);
   });

@@ -112,6 +112,23 @@ def test_a_picture_is_pasted(visit: Visits) -> None:
     expect(page.locator('.chip[data-kind="image"]')).to_contain_text("frame_0.png")
 
 
+def test_words_that_come_with_a_picture_of_themselves_are_pasted_as_words(visit: Visits) -> None:
+    """Word processors and spreadsheets copy both."""
+    page = visit(PATH)
+    hand = in_hand(page, PICTURE, "image/png")
+    is_left = page.evaluate(
+        """([box, clipboardData]) => {
+            clipboardData.setData("text/plain", "Seven");
+            clipboardData.setData("text/html", "<td>Seven</td>");
+            const how = { clipboardData, bubbles: true, cancelable: true };
+            return box.dispatchEvent(new ClipboardEvent("paste", how));
+        }""",
+        [box(page).element_handle(), hand],
+    )
+    assert is_left, "the browser does not paste the words"
+    expect(page.locator(".chip")).to_have_count(0)
+
+
 def test_files_are_dropped(visit: Visits) -> None:
     page = visit(PATH)
     drop(page, PICTURE, "image/png")

@@ -16,7 +16,7 @@ import {
   toast,
 } from "../shared/lit.js";
 import { formatAgo, formatBytes, formatClock, formatNumber, onLangChange, t, tn } from "../shared/texts.js";
-import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
+import { MOST_BYTES, MOST_CONVERSATIONS, tabStorage } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { claimTab } from "../shared/tab-state.js";
@@ -139,7 +139,9 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     begin(true);
     await store.clear().then(refresh);
   });
-  const rememberShown = () => remember(CURRENT_KEY, session.head.id);
+  const rememberShown = () => {
+    for (const storage of [tabStorage(), undefined]) remember(CURRENT_KEY, session.head.id, storage); // of the tab, and for new ones
+  };
   session.on("heads", () => {
     rememberShown();
     void refresh();
@@ -151,9 +153,9 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     begin: () => begin(),
     refresh,
     async restore() {
-      const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
-      if (kept) await open(kept);
-      else await refresh();
+      const shownId = remembered(CURRENT_KEY, tabStorage()) ?? remembered(CURRENT_KEY);
+      const kept = (await store.list().catch(() => [])).find(({ id }) => id === shownId);
+      await (kept ? open(kept) : refresh());
     },
   };
 }

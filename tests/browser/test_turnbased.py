@@ -127,6 +127,18 @@ def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
         expect(messages(other, "user").last).to_contain_text(text)
 
 
+def test_a_reloaded_tab_shows_its_own_conversation(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "In one tab")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(messages(other, "user")).to_have_count(1)
+    other.get_by_role("button", name="New conversation").first.click()
+    ask(other, "In the other")
+    page.reload()
+    expect(messages(page, "user")).to_have_text(re.compile("In one tab"))
+
+
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "Keep me")

@@ -189,9 +189,10 @@ export const partBytes = ({ data }) => Math.floor((data.length / BASE64_CHARS) *
 
 const IME_KEY_CODE = 229; // an input method handles the key; Safari says so by nothing else when Enter ends a composition
 
+/** Whether an input method takes the key. @param {Pick<KeyboardEvent, "isComposing" | "keyCode">} event */
+export const isComposed = ({ isComposing, keyCode }) => isComposing || keyCode === IME_KEY_CODE;
 /** Whether a key sends the message. @param {Pick<KeyboardEvent, "key" | "shiftKey" | "isComposing" | "keyCode">} event */
-export const isSendKey = ({ key, shiftKey, isComposing, keyCode }) =>
-  key === "Enter" && !shiftKey && !isComposing && keyCode !== IME_KEY_CODE;
+export const isSendKey = (event) => event.key === "Enter" && !event.shiftKey && !isComposed(event);
 
 // Limits of attachments.
 

@@ -20,7 +20,7 @@ import { MOST_BYTES, MOST_CONVERSATIONS, tabStorage } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { claimTab } from "../shared/tab-state.js";
-import { lastFigure } from "./conversation.js";
+import { isComposed, lastFigure } from "./conversation.js";
 import { estimateWaitS } from "./turn.js";
 
 /** @import { Head } from "../../types/chat.js" */
@@ -110,7 +110,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
       draw();
     };
     const onKey = (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Enter" && event.key !== "Escape") return;
+      if (isComposed(event) || (event.key !== "Enter" && event.key !== "Escape")) return;
       event.preventDefault(); // else the same key activates the button that receives the focus
       finish(event.key === "Enter");
       /** @type {HTMLElement | null} */ (list.querySelector(`[data-id="${head.id}"] button`))?.focus();

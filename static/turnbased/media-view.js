@@ -3,7 +3,7 @@
 import { t } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { isSendKey } from "./conversation.js";
+import { isComposed, isSendKey } from "./conversation.js";
 import { fileProblemWords, partAbout, partFile, soundLengthS } from "./attachments.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
@@ -127,7 +127,7 @@ export function openQuestionEditor(text, media, { draw, isBusy, onSend, onCancel
     draw();
   };
   const onKey = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Escape") {
+    if (event.key === "Escape" && !isComposed(event)) {
       event.stopPropagation();
       cancel();
     }

@@ -53,6 +53,17 @@ def box(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Message")
 
 
+def compose(field: Locator, key: str) -> None:
+    """Press a key that an input method takes, such as Enter to accept what it proposes."""
+    field.evaluate(
+        """(field, key) => {
+            const how = { key, isComposing: true, bubbles: true, cancelable: true };
+            field.dispatchEvent(new KeyboardEvent("keydown", how));
+        }""",
+        key,
+    )
+
+
 def messages(page: Page, role: str) -> Locator:
     """Return what one party said."""
     return page.locator(f'.message[data-role="{role}"]')

@@ -16,6 +16,7 @@ from tests.browser.chats import (
     SLOW,
     ask,
     box,
+    compose,
     conversation_with_everything,
     figure,
     messages,
@@ -137,6 +138,24 @@ def test_a_reloaded_tab_shows_its_own_conversation(visit: Visits) -> None:
     ask(other, "In the other")
     page.reload()
     expect(messages(page, "user")).to_have_text(re.compile("In one tab"))
+
+
+def test_keys_of_an_input_method_end_no_edit(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    page.get_by_role("button", name=re.compile("^Rename")).click()
+    title = page.get_by_role("textbox", name="New name")
+    title.fill("ni hao")
+    compose(title, "Enter")
+    compose(title, "Escape")
+    expect(title).to_be_focused()
+    title.press("Enter")
+    expect(page.locator(".history-title")).to_have_text("ni hao")
+    messages(page, "user").get_by_role("button", name="Edit and ask again").click()
+    editor = messages(page, "user").get_by_role("textbox")
+    editor.fill("ni hao")
+    compose(editor, "Escape")
+    expect(editor).to_have_value("ni hao")
 
 
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:

@@ -158,6 +158,16 @@ def test_keys_of_an_input_method_end_no_edit(visit: Visits) -> None:
     expect(editor).to_have_value("ni hao")
 
 
+def test_the_focus_stays_near_a_question_that_was_changed(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    ask(page, "Second question", count=2)
+    messages(page, "user").last.get_by_role("button", name="Edit and ask again").click()
+    messages(page, "user").last.get_by_role("textbox").press("Enter")
+    wait_until_answered(page, count=2)
+    expect(messages(page, "user").last.locator(":focus")).to_have_count(1)
+
+
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "Keep me")

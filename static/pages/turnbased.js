@@ -37,6 +37,7 @@ const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS);
 
 /** @type {WebSocket | null} */ let socket = null;
+let withdrawUndo = () => {};
 const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
 const session = new ChatSession({
   chat,
@@ -145,6 +146,7 @@ function start(ask) {
   if (settings.get("hasVoice")) void voice.unlock();
   const isAsked = ask();
   if (isAsked) {
+    withdrawUndo();
     list.follow();
     upload.begin();
   }
@@ -152,8 +154,9 @@ function start(ask) {
 }
 
 function offerUndo(/** @type {string} */ key) {
+  withdrawUndo(); // only the last change can be undone
   if (!session.canUndo) return;
-  toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
+  withdrawUndo = toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }
 
 const drawTitle = () => setText(byId("chat-title"), session.head.title || t("chat.untitled"));
@@ -163,7 +166,7 @@ session.on("change", () => {
   drawTitle();
 });
 session.on("heads", drawTitle);
-session.on("opened", () => notice.clear());
+session.on("opened", () => (notice.clear(), withdrawUndo()));
 session.on("answered", ({ message, isPlayed }) => {
   const { figures, voice: spoken } = message.extra;
   if (figures?.recordingSessionId) addRecent(figures.recordingSessionId, APP);

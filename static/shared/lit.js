@@ -213,7 +213,7 @@ function tray() {
   return found;
 }
 
-/** @param {string} text @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options] */
+/** @param {string} text @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options] @returns removes it */
 export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   const message = document.createElement("div");
   message.className = "toast";
@@ -223,6 +223,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   place.append(message);
   while (place.childElementCount > MOST_AT_ONCE) place.firstElementChild?.remove();
   setTimeout(() => message.remove(), shownMs);
+  return () => message.remove();
 }
 
 /** @param {unknown} problem an error, or its code */

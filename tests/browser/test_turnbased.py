@@ -168,6 +168,21 @@ def test_the_focus_stays_near_a_question_that_was_changed(visit: Visits) -> None
     expect(messages(page, "user").last.locator(":focus")).to_have_count(1)
 
 
+def test_only_the_last_change_is_offered_to_be_undone(visit: Visits) -> None:
+    page = visit(PATH)
+    ask(page, "First question")
+    ask(page, "Second question", count=2)
+    for count in (1, 0):
+        messages(page, "user").last.get_by_role("button", name="Delete").click()
+        expect(messages(page, "user")).to_have_count(count)
+    expect(page.get_by_role("button", name="Undo")).to_have_count(1)
+    page.get_by_role("button", name="Undo").click()
+    expect(messages(page, "user")).to_have_text(re.compile("First question"))
+    messages(page, "user").get_by_role("button", name="Delete").click()
+    ask(page, "Third question")
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+
+
 def test_a_question_goes_with_its_answer(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "Keep me")

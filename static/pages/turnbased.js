@@ -37,6 +37,7 @@ const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS);
 
 /** @type {WebSocket | null} */ let socket = null;
+let withdrawUndo = () => {};
 const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
 const session = new ChatSession({
   chat,
@@ -156,7 +157,7 @@ let withdrawUndo = () => {};
 session.on("opened", () => withdrawUndo());
 
 function offerUndo(/** @type {string} */ key) {
-  withdrawUndo();
+  withdrawUndo(); // only the last change can be undone
   if (!session.canUndo) return;
   withdrawUndo = toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
 }
@@ -168,7 +169,7 @@ session.on("change", () => {
   drawTitle();
 });
 session.on("heads", drawTitle);
-session.on("opened", () => notice.clear());
+session.on("opened", () => (notice.clear(), withdrawUndo()));
 session.on("answered", ({ message, isPlayed }) => {
   const { figures, voice: spoken } = message.extra;
   if (figures?.recordingSessionId) addRecent(figures.recordingSessionId, APP);

@@ -30,7 +30,7 @@ export { guard, html, live, nothing, on, repeat };
 /** @typedef {import("lit-html").TemplateResult | typeof nothing} View */
 
 const SPRITE = "/static/shared/icons/sprite.svg";
-const FOCUSABLE = "button, a[href], input, select, summary";
+const FOCUSABLE = "button, a[href], input, select, textarea, summary";
 
 /** An icon of shared/icons/sprite.svg. It is hidden from screen readers, so the control needs a label. @param {string} name */
 export const icon = (name) =>
@@ -213,7 +213,7 @@ function tray() {
   return found;
 }
 
-/** @param {string} text @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options] @returns {() => void} hides it */
+/** @param {string} text @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options] @returns removes it */
 export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   const message = document.createElement("div");
   message.className = "toast";

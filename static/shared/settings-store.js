@@ -44,7 +44,7 @@ export class SettingsStore extends EventTarget {
     this.fields = fields;
     this.storageKey = storageKey;
     this.storage = storage;
-    this.#chosen = this.#accepted(/** @type {Record<string, unknown>} */ (Object(rememberedJson(storageKey, storage))));
+    this.#chosen = this.#stored();
   }
 
   /** @template {keyof F & string} N @param {N} name @returns {F[N]["initial"]} */
@@ -60,7 +60,8 @@ export class SettingsStore extends EventTarget {
     if (accepted !== null) {
       this.#chosen[name] = accepted;
       delete this.#preset[name];
-      remember(this.storageKey, JSON.stringify(this.#chosen), this.storage);
+      // Another tab may have stored choices meanwhile.
+      remember(this.storageKey, JSON.stringify({ ...this.#stored(), [name]: accepted }), this.storage);
     }
     this.#changed();
   }
@@ -82,6 +83,10 @@ export class SettingsStore extends EventTarget {
     this.#preset = {};
     remember(this.storageKey, null, this.storage);
     this.#changed();
+  }
+
+  #stored() {
+    return this.#accepted(/** @type {Record<string, unknown>} */ (Object(rememberedJson(this.storageKey, this.storage))));
   }
 
   #accepted(/** @type {Record<string, unknown>} */ values) {

@@ -91,8 +91,7 @@ export function mountAttachmentTray(el, options) {
       const code = codeOf(error, "unreadable");
       if (code === "missing_part") toastProblem(error);
       else if (!reading.abort.signal.aborted) addProblem(code, file);
-      draw();
-      options.onChange();
+      changed();
     }
   };
 

@@ -9,6 +9,7 @@ import {
   emptyConversation,
   findMessage,
   mediaOf,
+  messageTextOf,
   repaired,
   setSystem,
   textItem,
@@ -17,6 +18,7 @@ import {
   toItems,
   toWire,
   truncateAfter,
+  wireChars,
 } from "./conversation.js";
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { turnOptions, voiceOfWav } from "./turn.js";
@@ -129,9 +131,7 @@ export class ChatSession extends Emitter {
     const next = messages[at + 1];
     this.#before = this.conversation;
     this.conversation = deleteMessage(this.conversation, id);
-    if (messages[at]?.role === "user" && next?.role === "assistant") {
-      this.conversation = deleteMessage(this.conversation, next.id);
-    }
+    if (messages[at]?.role === "user" && next?.role === "assistant") this.conversation = deleteMessage(this.conversation, next.id);
     this.emit("change", null);
     void this.save();
   }
@@ -319,11 +319,5 @@ export class ChatSession extends Emitter {
 }
 
 /** @param {Conversation} conversation @returns {number} bytes, about */
-function sizeOf({ messages }) {
-  let bytes = 0;
-  for (const { items, extra } of messages) {
-    for (const item of items) bytes += item.type === "text" ? item.text.length : item.data.length;
-    bytes += extra.voice?.wav.size ?? 0;
-  }
-  return bytes;
-}
+const sizeOf = ({ messages }) =>
+  messages.reduce((sum, one) => sum + messageTextOf(one).length + wireChars(mediaOf(one)) + (one.extra.voice?.wav.size ?? 0), 0);

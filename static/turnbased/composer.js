@@ -103,9 +103,10 @@ export function mountComposer(/** @type {HTMLElement} */ el, /** @type {Composer
     submit();
   });
   on(area, "paste", (/** @type {ClipboardEvent} */ event) => {
-    const { files, types } = event.clipboardData ?? new DataTransfer();
-    // Words copied in a word processor or spreadsheet come with a picture of themselves.
-    if (files.length === 0 || (types.includes("text/plain") && types.includes("text/html"))) return;
+    const { files = [], types = [] } = event.clipboardData ?? {};
+    // Word processors and spreadsheets add a picture of the text.
+    const isText = types.includes("text/html") && event.clipboardData?.getData("text/plain").trim();
+    if (!files.length || isText) return;
     event.preventDefault();
     take(files);
   });

@@ -117,21 +117,13 @@ export const MOST_BYTES = 200 * 1024 * 1024;
  * @returns {string[]}
  */
 export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSATIONS, mostBytes = MOST_BYTES } = {}) {
-  const newestFirst = [...kept].sort((a, b) => b.updatedAtMs - a.updatedAtMs);
-  const current = newestFirst.find(({ id }) => id === currentId);
-  let count = current ? 1 : 0;
+  const others = kept.filter(({ id }) => id !== currentId).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
+  const current = kept.find(({ id }) => id === currentId);
+  const mostOthers = mostCount - (current ? 1 : 0);
   let bytes = current?.sizeBytes ?? 0;
-  /** @type {string[]} */ const dropped = [];
-  for (const { id, sizeBytes } of newestFirst) {
-    if (id === currentId) continue;
-    // Everything older than a deleted one is deleted too, so that the rule is predictable.
-    if (dropped.length > 0 || count + 1 > mostCount || bytes + sizeBytes > mostBytes) dropped.push(id);
-    else {
-      count += 1;
-      bytes += sizeBytes;
-    }
-  }
-  return dropped;
+  const first = others.findIndex(({ sizeBytes }, index) => index >= mostOthers || (bytes += sizeBytes) > mostBytes);
+  // Everything older than a deleted one is deleted too, so that the rule is predictable.
+  return first < 0 ? [] : others.slice(first).map(({ id }) => id);
 }
 
 // Drafts, which survive a reload: text in the tab's storage, and for new tabs in local storage; attachments in the database.

@@ -139,7 +139,9 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     begin(true);
     await store.clear().then(refresh);
   });
-  const rememberShown = () => [undefined, tabStorage()].map((storage) => remember(CURRENT_KEY, session.head.id, storage));
+  const rememberShown = () => {
+    for (const storage of [tabStorage(), undefined]) remember(CURRENT_KEY, session.head.id, storage); // of the tab, and for new ones
+  };
   session.on("heads", () => {
     rememberShown();
     void refresh();
@@ -153,8 +155,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
     async restore() {
       const shownId = remembered(CURRENT_KEY, tabStorage()) ?? remembered(CURRENT_KEY);
       const kept = (await store.list().catch(() => [])).find(({ id }) => id === shownId);
-      if (kept) await open(kept);
-      else await refresh();
+      await (kept ? open(kept) : refresh());
     },
   };
 }

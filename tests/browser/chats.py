@@ -56,8 +56,10 @@ def box(page: Page) -> Locator:
 def compose(field: Locator, key: str) -> None:
     """Press a key that an input method takes, such as Enter to accept what it proposes."""
     field.evaluate(
-        """(field, key) => field.dispatchEvent(
-            new KeyboardEvent("keydown", { key, isComposing: true, bubbles: true, cancelable: true }))""",
+        """(field, key) => {
+            const how = { key, isComposing: true, bubbles: true, cancelable: true };
+            field.dispatchEvent(new KeyboardEvent("keydown", how));
+        }""",
         key,
     )
 

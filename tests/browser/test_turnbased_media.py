@@ -120,7 +120,8 @@ def test_words_that_come_with_a_picture_of_themselves_are_pasted_as_words(visit:
         """([box, clipboardData]) => {
             clipboardData.setData("text/plain", "Seven");
             clipboardData.setData("text/html", "<td>Seven</td>");
-            return box.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+            const how = { clipboardData, bubbles: true, cancelable: true };
+            return box.dispatchEvent(new ClipboardEvent("paste", how));
         }""",
         [box(page).element_handle(), hand],
     )

@@ -49,6 +49,15 @@ test("choices outlive the page, presets do not", () => {
   assert.equal(again.get("gate"), "energy");
 });
 
+test("what was chosen in another tab is kept", () => {
+  const { store, storage } = storeWith({ [KEY]: '{"penalty":1.3}' });
+  const other = new SettingsStore(KEY, FIELDS, storage);
+  other.set("isLoud", true);
+  store.set("delayMs", 400);
+  const again = new SettingsStore(KEY, FIELDS, storage);
+  assert.deepEqual([again.get("penalty"), again.get("isLoud"), again.get("delayMs")], [1.3, true, 400]);
+});
+
 test("what was kept by somebody else, or broken, is ignored", () => {
   for (const kept of ["{", "null", "[]", '"x"', '{"delayMs":"many","gate":"none","other":1}']) {
     assert.equal(storeWith({ [KEY]: kept }).store.get("delayMs"), 200, kept);

@@ -153,9 +153,6 @@ function start(ask) {
   return isAsked;
 }
 
-let withdrawUndo = () => {};
-session.on("opened", () => withdrawUndo());
-
 function offerUndo(/** @type {string} */ key) {
   withdrawUndo(); // only the last change can be undone
   if (!session.canUndo) return;

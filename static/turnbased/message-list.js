@@ -64,8 +64,6 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       onSend(words, parts) {
         close();
         actions.askInstead(message.id, words, parts);
-        draw();
-        /** @type {HTMLElement | null} */ (list.querySelector(`[data-id="${message.id}"] article`))?.focus();
       },
     });
     editor = { id: message.id, view };

@@ -26,7 +26,7 @@ export function messageView(state, tools, editor) {
   const { message } = state;
   const { role, status, createdAtMs } = message;
   return html`<li class="message" data-role=${role} data-id=${message.id} data-status=${status}>
-    <article tabindex="-1" aria-label=${t(`chat.said_by_${role}`, { time: formatDateTime(createdAtMs) })}>
+    <article aria-label=${t(`chat.said_by_${role}`, { time: formatDateTime(createdAtMs) })}>
       <div class="bubble"><div class="message-body">${editor ?? body(state, tools)}</div></div>
       <div class="message-foot">
         ${editor ? nothing : [figuresView(message.extra.figures ?? {}), actionButtons(state, tools)]}

@@ -90,7 +90,7 @@ PANELS: Final = (
     Panel(
         "Window of conversations", "none", (("{{worker}}", f"omni_worker_window_tokens{NAMED}"),)
     ),
-    Panel("Errors sent over WebSockets", "ops", (("{{code}}", _rate("omni_gateway_errors", "code")),)),
+    Panel("Errors over WebSockets", "ops", (("{{code}}", _rate("omni_gateway_errors", "code")),)),
     Panel("HTTP answers", "ops", (("{{status}}", _rate("omni_gateway_requests", "status")),)),
 )
 

@@ -124,6 +124,13 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
     _kinds = events.DUPLEX
     _chunk_ms = MS_PER_S
     _is_paused = False  # by this client; the server drops audio and pictures meanwhile
+    _is_due = False  # what is played next: all that was sent before has been answered
+
+    async def __anext__(self) -> DuplexEvent | ConnectionLost | SessionResumed:
+        event = await super().__anext__()
+        # After a reconnect it is unknown what has arrived, so a recording continues.
+        self._is_due |= isinstance(event, (DuplexPrepared, Result, SessionResumed))
+        return event
 
     async def send_picture(self, picture: bytes) -> bool:
         """Send a JPEG, PNG or WebP picture; it belongs to the unit that is sent next."""
@@ -159,22 +166,18 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
         samples = float_samples(sound)
         seconds = -(-len(samples) // INPUT_RATE_HZ)
         samples.extend([0.0] * ((seconds + rest_s) * INPUT_RATE_HZ - len(samples)))
-        at, is_due = 0, False
-        async for event in self:
-            yield event
-            # After a reconnect it is unknown what has arrived, so the recording continues.
-            is_due |= isinstance(event, (DuplexPrepared, Result, SessionResumed))
-            if not is_due:
-                continue
-            if at >= len(samples):
+        at = 0
+        while not (self._is_due and at >= len(samples)):
+            if self._is_due and not self._is_paused:
+                self._is_due = False
+                if at // INPUT_RATE_HZ < len(pictures):
+                    await self.send_picture(pictures[at // INPUT_RATE_HZ])
+                await self.send_audio(samples[at : at + INPUT_RATE_HZ])
+                at += INPUT_RATE_HZ
+            event = await anext(self, None)
+            if event is None:
                 return
-            if self._is_paused:
-                continue
-            is_due = False
-            if at // INPUT_RATE_HZ < len(pictures):
-                await self.send_picture(pictures[at // INPUT_RATE_HZ])
-            await self.send_audio(samples[at : at + INPUT_RATE_HZ])
-            at += INPUT_RATE_HZ
+            yield event
 
 
 class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):

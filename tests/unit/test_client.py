@@ -292,8 +292,10 @@ async def test_a_recording_that_is_paused_on_a_result_goes_on_after_the_pause(
                 await call.pause()
             if isinstance(event, events.Paused):
                 await call.resume()
-    assert seen == ["Result", "Result", "Paused", "Resumed", "Result"]
-    assert sent == ["audio_chunk", "pause", "resume", "audio_chunk"]
+        assert seen == ["Result", "Result", "Paused", "Resumed", "Result"]
+        assert sent == ["audio_chunk", "pause", "resume", "audio_chunk"]
+        again = [event async for event in call.play(array("f", [0.5]) * 16_000, rest_s=0)]
+    assert again == [RESULT], "another recording of the same session"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])

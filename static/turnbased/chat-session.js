@@ -131,7 +131,9 @@ export class ChatSession extends Emitter {
     const next = messages[at + 1];
     this.#before = this.conversation;
     this.conversation = deleteMessage(this.conversation, id);
-    if (messages[at]?.role === "user" && next?.role === "assistant") this.conversation = deleteMessage(this.conversation, next.id);
+    if (messages[at]?.role === "user" && next?.role === "assistant") {
+      this.conversation = deleteMessage(this.conversation, next.id);
+    }
     this.emit("change", null);
     void this.save();
   }

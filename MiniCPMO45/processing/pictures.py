@@ -282,9 +282,12 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
         )
 
     def __call__(
-        self, images: Sequence[Image.Image], max_slice_nums: int | None = None, **_: object
+        self,
+        images: Image.Image | Sequence[Image.Image],
+        max_slice_nums: int | None = None,
+        **_: object,
     ) -> BatchFeature:
-        """Slice and normalise pictures.
+        """Slice and normalise a picture or several, of any mode.
 
         Returns:
             For each picture `pixel_values`, a list of float32 [3, p, p * L] with the L patches of
@@ -292,8 +295,8 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
         """
         limit = max_slice_nums or self.max_slice_nums
         pixels, sizes = [], []
-        for image in images:
-            patches = patches_of(slice_image(image, limit, self.slicing).slices)
+        for image in [images] if isinstance(images, Image.Image) else images:
+            patches = patches_of(slice_image(to_rgb(image), limit, self.slicing).slices)
             pixels.append([to_strip(each) for each in patches])
             sizes.append(np.array([each.size for each in patches]))
         return BatchFeature({"pixel_values": pixels, "tgt_sizes": sizes})

@@ -250,6 +250,14 @@ def test_processor_applies_the_tokenizers_chat_template(words: Path) -> None:
         processor.apply_chat_template([{"role": "user", "content": [{"type": "image"}]}])
 
 
+def test_processor_takes_one_picture_of_any_mode(words: Path) -> None:
+    processor, picture = AutoProcessor.from_pretrained(words), Image.new("RGB", (64, 64))
+    [pixels] = processor(images=[picture])["pixel_values"]
+    for other in (picture, picture.convert("RGBA"), [picture.convert("P")]):
+        [same] = processor(images=other)["pixel_values"]
+        assert np.array_equal(same, pixels)
+
+
 def test_processor_refuses_media_beside_text(words: Path) -> None:
     processor, picture = AutoProcessor.from_pretrained(words), Image.new("RGB", (64, 64))
     assert processor(text="Hello!")["input_ids"] == processor.tokenizer.encode("Hello!")

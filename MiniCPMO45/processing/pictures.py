@@ -177,8 +177,7 @@ def _stretched(values: np.ndarray) -> np.ndarray:
         raise ProcessingError("a picture holds no finite numbers")
     low, high = finite.min(), finite.max()
     above = np.nan_to_num(values, nan=low, posinf=high, neginf=low) - low
-    grey: np.ndarray = (above * (PIXEL_MAX / ((high - low) or 1.0))).astype(np.uint8)
-    return grey
+    return np.asarray(above * (PIXEL_MAX / ((high - low) or 1.0)), np.uint8)
 
 
 def require_rgb(image: Image.Image) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 # This many consecutive pictures come from a camera, which is off after this time without one. Fewer
 # were sent on purpose, and questions about them may come at any time.
 CAMERA_PICTURES: Final = 3
-CAMERA_GAP_S: Final = 5.0  # LiveKit's client sends one each 3 s while nobody speaks
+CAMERA_GAP_S: Final = 5.0  # LiveKit's client sends one each 3 s during silence
 
 
 @dataclass(frozen=True)

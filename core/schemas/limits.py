@@ -34,7 +34,7 @@ MEDIA_MAX_PIXELS: Final = 128_000_000
 VIDEO_MAX_BYTES: Final = 48 * MIB  # what fits into CHAT_SOCKET_LIMIT_BYTES as Base64
 
 TEXT_MAX_CHARS: Final = 200_000  # ours: far above what 8,192 tokens can hold
-REPLY_START_MAX_CHARS: Final = 4_096  # as OpenAI's text to be spoken: it is spoken whole
+REPLY_START_MAX_CHARS: Final = 4_096  # spoken whole; source: input of OpenAI's speech API
 MESSAGES_MAX: Final = 1_024  # ours
 ITEMS_MAX: Final = 256  # ours: content items of one message
 JSON_VALUES_MAX: Final = 100_000  # ours: in one message; the longest history needs a tenth

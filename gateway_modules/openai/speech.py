@@ -125,7 +125,7 @@ async def _feed(process: Process, samples: AsyncIterator[bytes]) -> None:
         process.stdin.close()
 
 
-INPUT_MAX_CHARS: Final = 4_096  # Source: the API reference
+INPUT_MAX_CHARS: Final = limits.REPLY_START_MAX_CHARS  # a reply that is nothing else
 TASK: Final = "Please read the text below."
 PROMPT_MAX_TOKENS: Final = 16_384  # ours: four for each character of the longest text
 SUBTYPES: Final = {"mp3": "mpeg", "opus": "ogg"}  # of media types; the others are the format

@@ -124,7 +124,7 @@ class Relay:
             if ending.code is CloseCode.SHUTDOWN and self.may_resume and self._link is not None:
                 await self._link.detach()  # the next gateway may resume the session
             elif ending.message is not None and self._link is not None:
-                self._link.is_detached = False  # nobody may resume the session
+                self._link.is_detached = False  # the session cannot be resumed
             return ending
         finally:
             self._ending.cancel()

@@ -191,6 +191,7 @@ const IME_KEY_CODE = 229; // an input method handles the key; Safari says so by 
 
 /** Whether an input method takes the key. @param {Pick<KeyboardEvent, "isComposing" | "keyCode">} event */
 export const isComposed = ({ isComposing, keyCode }) => isComposing || keyCode === IME_KEY_CODE;
+
 /** Whether a key sends the message. @param {Pick<KeyboardEvent, "key" | "shiftKey" | "isComposing" | "keyCode">} event */
 export const isSendKey = (event) => event.key === "Enter" && !event.shiftKey && !isComposed(event);
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.admin_desk import talking
 from tests.browser.audits import axe_violations, layout_faults
@@ -113,12 +113,18 @@ def test_escape_never_deletes_the_conversations(visit: Visits) -> None:
     expect(page.locator(".history-row")).to_have_count(1)
 
 
-def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
+def two_tabs(visit: Visits, text: str) -> tuple[Page, Page]:
+    """Return a tab with a conversation, and another one with the same."""
     page = visit(PATH)
-    ask(page, "Hello")
+    ask(page, text)
     other = page.context.new_page()
     other.goto(page.url)
     expect(messages(other, "user")).to_have_count(1)
+    return page, other
+
+
+def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
+    page, other = two_tabs(visit, "Hello")
     ask(page, "In one tab", count=2)
     ask(other, "In the other", count=2)
     rows = other.locator(".history-open")
@@ -129,11 +135,7 @@ def test_two_tabs_with_the_same_conversation_keep_both(visit: Visits) -> None:
 
 
 def test_a_reloaded_tab_shows_its_own_conversation(visit: Visits) -> None:
-    page = visit(PATH)
-    ask(page, "In one tab")
-    other = page.context.new_page()
-    other.goto(page.url)
-    expect(messages(other, "user")).to_have_count(1)
+    page, other = two_tabs(visit, "In one tab")
     other.get_by_role("button", name="New conversation").first.click()
     ask(other, "In the other")
     page.reload()

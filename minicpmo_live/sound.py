@@ -53,7 +53,10 @@ class HasSound:
 
 def float_samples(sound: Sound) -> array[float]:
     """Return samples as float32; a SoundError for other types."""
-    view = memoryview(cast(Buffer, sound))
+    try:
+        view = memoryview(cast(Buffer, sound))
+    except TypeError as error:
+        raise SoundError("audio must be samples; read_wav reads those of a file") from error
     if view.ndim != 1 or not view.contiguous:
         raise SoundError("audio must be one contiguous row of mono samples")
     if view.format in ("B", "b", "c"):

@@ -120,6 +120,7 @@ def test_audio_of_each_type_is_converted_alike(sound: Any) -> None:
         (np.zeros((2, 2), np.float32), "mono"),
         (np.zeros(4, np.float32)[::2], "one contiguous row"),
         (b"123", "even number"),
+        (Path("hello.wav"), "read_wav"),
     ],
 )
 def test_other_audio_is_refused(sound: Any, why: str) -> None:

@@ -312,9 +312,9 @@ async def test_bodies_have_a_limit(stage: Stage) -> None:
     assert (answer.status_code, answer.json()["code"]) == (413, "too_big")
 
 
-@on_stage(limits={"requests_per_minute": 3}, security={"trusted_proxies": ["127.0.0.0/8"]})
+@on_stage(limits={"requests_per_minute": 1}, security={"trusted_proxies": ["127.0.0.0/8"]})
 async def test_requests_are_rate_limited_per_address(stage: Stage) -> None:
-    for address, expected in (("203.0.113.1", [200, 200, 200, 429]), ("203.0.113.2", [200])):
+    for address, expected in (("203.0.113.1", [200, 429]), ("203.0.113.2", [200])):
         headers = {"X-Forwarded-For": address}
         codes = [(await stage.http.get("/api/apps", headers=headers)).status_code for _ in expected]
         assert codes == expected

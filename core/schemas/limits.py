@@ -41,7 +41,7 @@ JSON_VALUES_MAX: Final = 100_000  # ours: in one message; the longest history ne
 FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
 
 WORKERS_MAX = 1_000  # ours: places where a gateway looks for workers
-SLOTS_MAX: Final = 128  # ours: sessions one worker takes at once
+SLOTS_MAX: Final = 256  # ours: sessions one worker takes at once
 MAX_SLICES: Final = 16  # tiles of one picture
 DURATION_MAX_S: Final = 86_400.0  # ours: a day; longest duration a request is expected to take
 ID_MAX_CHARS: Final = 128  # ours: names of voices and recordings

@@ -73,9 +73,7 @@ export function loadInSpareTime(...parts) {
 /** Ends the current task, so that the browser can answer the visitor before the next part is mounted. */
 export const nextTask = () => new Promise((done) => setTimeout(done));
 
-// Throttling of redraws that every message triggers.
-
-/** Runs at once, then at most once per interval. @param {() => void} run @param {number} everyMs @returns {() => void} */
+/** Runs at once, then at most once per interval, for redraws that every message triggers. @param {() => void} run @param {number} everyMs @returns {() => void} */
 export function throttled(run, everyMs) {
   let lastMs = -Infinity;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ let timer;
@@ -105,9 +103,7 @@ export function medianOf(values) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-// Measures the rate of events over the last few.
-
-const KEPT = 12;
+const KEPT = 12; // events that a rate is measured over
 
 /** @returns {(nowMs: number) => {rate: number, count: number}} counts an event; `rate` per second, 0 until there are two */
 export function createRateCounter() {

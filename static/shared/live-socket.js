@@ -85,11 +85,9 @@ export function openLiveSocket(url, handlers, factory) {
 
 /** Parses a message; null if it is malformed. @param {unknown} text @returns {WireMessage | null} */
 function parseMessage(text) {
-  if (typeof text !== "string") return null;
   try {
-    const value = /** @type {unknown} */ (JSON.parse(text));
-    if (typeof value !== "object" || value === null || !("type" in value)) return null;
-    return typeof value.type === "string" ? /** @type {WireMessage} */ (value) : null;
+    const value = /** @type {WireMessage | null} */ (JSON.parse(String(text)));
+    return typeof value?.type === "string" ? value : null;
   } catch {
     return null;
   }

@@ -19,10 +19,7 @@ const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open]
 const REST_MS = 200;
 const MARKS = { listen: "viewer.mode_listen", speak: "viewer.mode_speak", late: "viewer.late", gap: "viewer.gap_short" };
 
-/**
- * @param {HTMLElement} el
- * @param {{recording: Recording, urlOf: (path: string) => string}} options
- */
+/** @param {HTMLElement} el @param {{recording: Recording, urlOf: (path: string) => string}} options */
 export function mountDuplex(el, { recording, urlOf }) {
   const plan = planUnits(recording);
   render(

@@ -42,10 +42,7 @@ const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
 const FALLBACK_PX = 1_000;
 
-/**
- * @param {HTMLElement} el
- * @param {{plan: Plan, urlOf: (path: string) => string, onSeek: (atS: number) => void}} options
- */
+/** @param {HTMLElement} el @param {{plan: Plan, urlOf: (path: string) => string, onSeek: (atS: number) => void}} options */
 export function mountTimeline(el, { plan, urlOf, onSeek }) {
   mountView(el, () => lanesView(plan));
   const part = (/** @type {string} */ name) => find(el, `.${name}`);

@@ -155,3 +155,32 @@ test("the state of a server asked about a lost socket says nothing of the sessio
   assert.equal(session.state.phase, "running");
   assert.deepEqual(told(events), ["end stopped"]);
 });
+
+test("a session that is left while its socket is lost is stopped once the server is reached", () => {
+  const { session, sockets, socket, events } = talking();
+  socket.vanish();
+  session.stop();
+  assert.deepEqual(told(events), ["reconnecting", "end stopped"]);
+  mock.timers.tick(200);
+  sockets.last().vanish();
+  mock.timers.tick(500);
+  const stopper = sockets.last();
+  assert.equal(new URL(stopper.url).search, "?resume_token=abc&last_seq=3");
+  stopper.open();
+  assert.deepEqual(stopper.kinds, ["stop"]);
+  stopper.hear({ type: "stopped" });
+  mock.timers.tick(60_000);
+  assert.equal(sockets.last(), stopper);
+  assert.equal(session.state.phase, "ended");
+});
+
+test("it stops trying once the server keeps no session any more", () => {
+  const { session, sockets, socket } = talking();
+  socket.vanish();
+  session.stop();
+  for (let tries = 0; tries < 100; tries += 1) {
+    sockets.last().vanish();
+    mock.timers.tick(2_000);
+  }
+  assert.ok(sockets.all.length > 30 && sockets.all.length < 50, String(sockets.all.length));
+});

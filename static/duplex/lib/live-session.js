@@ -10,7 +10,7 @@ import { LOST_CODES, newSessionId, openLiveSocket, retryDelayMs } from "../../sh
 import { endReason, messageText, needsProbe, queuePlace, reasonOfClose, reasonOfError } from "../../shared/server-messages.js";
 import { isOver } from "./session-state.js";
 
-/** @import { LiveSocket, WireMessage } from "../../shared/live-socket.js" */
+/** @import { LiveSocket, SocketFactory, WireMessage } from "../../shared/live-socket.js" */
 /** @import { EndReason, SocketEnd } from "../../shared/server-messages.js" */
 /** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
@@ -19,6 +19,7 @@ import { isOver } from "./session-state.js";
 /** For programs without a page. @type {VisibilitySource} */
 const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
 const STOP_LIMIT_MS = 8_000; // how long the server has to answer `stop`; it waits up to 5 s for a running unit itself
+const STOP_TRIES = 40; // for about a minute, after which the server keeps no session
 const MS_PER_S = 1_000;
 
 /** Connection of an active session. @typedef {ReturnType<typeof newLink>} Link */
@@ -34,6 +35,27 @@ const newLink = (/** @type {string} */ url) => ({
   lastError: /** @type {EndReason | null} */ (null), // applies if the server does not start again
   timer: /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined), // of the next try, or of the end
 });
+
+/** URL of the first socket, or of one that continues the session. @param {Link} link */
+function socketUrl({ url, offer, lastSeq, place }) {
+  const made = new URL(url);
+  const query = offer ? { resume_token: offer.token, last_seq: String(lastSeq), ...place } : { resumable: "1" };
+  for (const [name, value] of Object.entries(query)) made.searchParams.set(name, value);
+  return made.href;
+}
+
+/** Stops a session that was left while its socket was lost, so that its worker is free for the next one. */
+function stopOnReturn(/** @type {Link} */ link, /** @type {SocketFactory} */ factory, tries = 0) {
+  const handlers = {
+    onOpen: () => socket.send({ type: "stop" }),
+    onMessage: () => {},
+    onClosed: (/** @type {SocketEnd} */ { closeCode }) => {
+      if (LOST_CODES.has(closeCode) && tries < STOP_TRIES)
+        setTimeout(stopOnReturn, retryDelayMs(tries), link, factory, tries + 1);
+    },
+  };
+  const socket = openLiveSocket(socketUrl(link), handlers, factory);
+}
 
 /**
  * @template {PhaseState & {activity: string}} State
@@ -74,7 +96,7 @@ export class LiveSession extends Emitter {
     const sessionId = newSessionId(this.#options.idPrefix, this.clock.unixMs());
     this.#given = given;
     this.#link = newLink(this.#options.url(sessionId));
-    this.#connect(this.#link, { resumable: "1" });
+    this.#connect(this.#link);
     this.change({ ...this.#initial(), phase: "connecting", sessionId, startedAtMs: this.clock.nowMs() });
     this.onStarted();
     return sessionId;
@@ -104,8 +126,11 @@ export class LiveSession extends Emitter {
     this.change({ phase: "stopping", isLost: false, queue: null, ...this.endChange(null) });
     this.emit("flush", { cause: "stop" });
     this.onLeave();
-    if (this.send({ type: "stop" }) === 0) this.#end(reason);
-    else link.timer = setTimeout(() => this.#end(reason), STOP_LIMIT_MS);
+    if (this.send({ type: "stop" }) > 0) link.timer = setTimeout(() => this.#end(reason), STOP_LIMIT_MS);
+    else {
+      this.#end(reason);
+      if (link.lostAtMs !== null) stopOnReturn(link, this.#options.socketFactory);
+    }
   }
 
   /** The same without waiting for the server's answer. */
@@ -146,15 +171,13 @@ export class LiveSession extends Emitter {
     return this.#link?.socket?.send(message) ?? 0;
   }
 
-  #connect(/** @type {Link} */ link, /** @type {Record<string, string>} */ query) {
-    const url = new URL(link.url);
-    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  #connect(/** @type {Link} */ link) {
     const handlers = {
       onMessage: (/** @type {WireMessage} */ message) => this.#onMessage(link, message),
       onMalformed: () => this.warn("malformed_message"),
       onClosed: (/** @type {SocketEnd} */ end) => void this.#onClosed(link, end),
     };
-    link.socket = openLiveSocket(url.href, handlers, this.#options.socketFactory);
+    link.socket = openLiveSocket(socketUrl(link), handlers, this.#options.socketFactory);
   }
 
   #onMessage(/** @type {Link} */ link, /** @type {WireMessage} */ message) {
@@ -234,16 +257,15 @@ export class LiveSession extends Emitter {
     if (link === this.#link) this.#end(reasonOfClose(end, probe));
   }
 
-  /** The first attempt is made regardless of the time limit. @param {Link} link @param {{token: string, graceS: number}} offer */
-  #comesBack(link, { token, graceS }) {
+  /** The first attempt is made regardless of the time limit. @param {Link} link @param {{graceS: number}} offer */
+  #comesBack(link, { graceS }) {
     const nowMs = this.clock.unixMs();
     if (link.lostAtMs === null) {
       link.lostAtMs = nowMs;
       this.change({ isLost: true });
       this.warn("reconnecting");
     } else if (nowMs - link.lostAtMs > graceS * MS_PER_S) return false;
-    const query = { resume_token: token, last_seq: String(link.lastSeq), ...link.place };
-    link.timer = setTimeout(() => this.#connect(link, query), retryDelayMs(link.tries));
+    link.timer = setTimeout(() => this.#connect(link), retryDelayMs(link.tries));
     link.tries += 1;
     return true;
   }

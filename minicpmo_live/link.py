@@ -209,10 +209,11 @@ class Link(Generic[Event]):
 
     async def wait_for(self, event: asyncio.Event) -> bool:
         """Wait for the event or the end of the session; return whether the event happened."""
+        if self._reader is None:
+            raise LiveError("a session can be used inside an `async with` statement only")
         waiting = asyncio.create_task(event.wait())
-        ending = [self._reader] if self._reader is not None else []
         try:
-            await asyncio.wait([waiting, *ending], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([waiting, self._reader], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
         return event.is_set()

@@ -165,6 +165,11 @@ def test_a_session_that_is_not_open_says_so_instead_of_waiting() -> None:
         list(chat.ask("Hello?"))
 
 
+async def test_sound_for_a_session_that_is_not_open_is_refused_instead_of_waiting() -> None:
+    with pytest.raises(LiveError, match="inside an `async with` statement"):
+        await AsyncClient("http://localhost:1").duplex().send_audio(np.zeros(16_000, np.float32))
+
+
 def test_closing_a_session_ends_the_wait_of_another_thread() -> None:
     problems: list[LiveError] = []
 

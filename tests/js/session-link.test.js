@@ -167,6 +167,8 @@ test("a session that is left while its socket is lost is stopped once the server
   const stopper = sockets.last();
   assert.equal(new URL(stopper.url).search, "?resume_token=abc&last_seq=3");
   stopper.open();
+  assert.deepEqual(stopper.kinds, []); // what is sent before the session goes on is dropped
+  stopper.hear(OFFER, RESUMED, { ...listens(), seq: 4 });
   assert.deepEqual(stopper.kinds, ["stop"]);
   stopper.hear({ type: "stopped" });
   mock.timers.tick(60_000);

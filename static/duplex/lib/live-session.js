@@ -19,7 +19,7 @@ import { isOver } from "./session-state.js";
 /** For programs without a page. @type {VisibilitySource} */
 const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
 const STOP_LIMIT_MS = 8_000; // how long the server has to answer `stop`; it waits up to 5 s for a running unit itself
-const STOP_TRIES = 40; // for about a minute, after which the server keeps no session
+const TRIES = 40; // to stop a lost session, for about a minute, after which the server keeps none
 const MS_PER_S = 1_000;
 
 /** Connection of an active session. @typedef {ReturnType<typeof newLink>} Link */
@@ -47,11 +47,11 @@ function socketUrl({ url, offer, lastSeq, place }) {
 /** Stops a session that was left while its socket was lost, so that its worker is free for the next one. */
 function stopOnReturn(/** @type {Link} */ link, /** @type {SocketFactory} */ factory, tries = 0) {
   const handlers = {
-    onOpen: () => socket.send({ type: "stop" }),
-    onMessage: () => {},
+    onMessage: (/** @type {WireMessage} */ { type }) => {
+      if (type === "session_resumed") socket.send({ type: "stop" }); // the server drops what comes before
+    },
     onClosed: (/** @type {SocketEnd} */ { closeCode }) => {
-      if (LOST_CODES.has(closeCode) && tries < STOP_TRIES)
-        setTimeout(stopOnReturn, retryDelayMs(tries), link, factory, tries + 1);
+      if (LOST_CODES.has(closeCode) && tries < TRIES) setTimeout(stopOnReturn, retryDelayMs(tries), link, factory, tries + 1);
     },
   };
   const socket = openLiveSocket(socketUrl(link), handlers, factory);

@@ -328,7 +328,7 @@ class Session:
         self.speech.kv.close()
         self.speech.vocoder = None
         cache = self.audio_input.cache
-        cache.truncate(0)
+        cache.clear()
         self.audio_input = AudioInputState(cache.clone())  # without its storage
         self.turn = TurnState()
         self.snapshot = None

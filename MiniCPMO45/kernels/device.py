@@ -244,15 +244,6 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
 STAGED_BYTES = 2**22  # fits a 1280x720 image
 
 
-def upload(values: Sequence[int], into: Tensor) -> None:
-    """Enqueue a copy of n integers to a tensor [n] of any integer dtype.
-
-    On a GPU the copy goes through pinned memory, which torch keeps until it has completed.
-    """
-    staged = torch.tensor(values, dtype=into.dtype, pin_memory=into.is_cuda)
-    into.copy_(staged, non_blocking=True)
-
-
 def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     """Enqueue a copy of an array to the device and return it.
 

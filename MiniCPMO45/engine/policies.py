@@ -231,9 +231,7 @@ class CodeRule:
 
         Source: docs/specification/model.md#5.6 and #6.7.
         """
-        logits = logits / self.divisor
-        if codes:
-            logits = penalise_frequency(logits, codes, self.repetition_penalty)
+        logits = penalise_frequency(logits / self.divisor, codes, self.repetition_penalty)
         logits = keep_top_p_ascending(logits, self.top_p)
         logits = keep_top_k(logits, self.fewest_kept)
         if not may_end:

@@ -61,9 +61,8 @@ def patch_grid(
     Raises:
         ValueError: a size is empty or does not fit into `length`.
     """
-    key = tuple((int(rows), int(cols)) for rows, cols in sizes)
-    places = _layout(key, length, buckets, like.device)
-    return PatchGrid(*places, side_codes(max(map(max, key)), width, like))
+    places = _layout(tuple(sizes), length, buckets, like.device)
+    return PatchGrid(*places, side_codes(max(map(max, sizes)), width, like))
 
 
 @lru_cache(maxsize=CACHED_SIDES)
@@ -249,7 +248,6 @@ USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture of aspect ratio 1:1, 1
 PADDED = 1088  # patches of a slice of any aspect ratio up to 10:1
 LONGEST_SIDE = 140  # patches; twice the table's step
 ROWS = (1, 2, 4, 8, 16)  # slices of a pass; the last bounds the memory
-MOST_ROWS = ROWS[-1]
 
 
 class SliceEncoder:
@@ -259,7 +257,7 @@ class SliceEncoder:
         resampler: Resampler,
         *,
         has_fixed_passes: bool | None = None,
-        most_rows: int = MOST_ROWS,
+        most_rows: int = ROWS[-1],
     ) -> None:
         """Fuse the weights; passes have fixed shapes, by default on a GPU only."""
         self.vision, self.resampler = vision, resampler

@@ -42,11 +42,12 @@ def largest_with_count(order, count):
 
 
 @triton.jit
-def nucleus(order, weight, limit, KEEPS_EQUAL: tl.constexpr):
-    """Mask of the values preceded by weights of less than `limit`, or at most that.
+def nucleus(order, weight, top_p, KEEPS_EQUAL: tl.constexpr):
+    """Mask of the values preceded by weights below a share of the total, or equal to it.
 
     The largest comes first; ties are ordered by place.
     """
+    limit = top_p * tl.sum(weight, 0)
     border, bit = tl.full((), 0, tl.uint32), tl.full((), 0x80000000, tl.uint32)
     for _ in range(32):
         trial = border | bit
@@ -171,7 +172,7 @@ WARPS = 16
 def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr = MIN_KEPT):
     """Mask of the codes that pass the nucleus and top-k filters; ties are ordered by code."""
     order = ordered_bits(value)
-    kept = nucleus(order, weight, top_p * tl.sum(weight, 0), False)
+    kept = nucleus(order, weight, top_p, False)
     border = largest_with_count(order, MIN_KEPT)
     is_tie = (order == border).to(tl.int32)
     rank = tl.sum((order > border).to(tl.int32), 0) + tl.cumsum(is_tie, 0) - is_tie

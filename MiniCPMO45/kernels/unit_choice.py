@@ -227,7 +227,7 @@ def _pick_among(
     order = ordered_bits(value)
     kept = (order >= largest_with_count(order, tl.load(word + 4))) & (value > float("-inf"))
     weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
-    kept = kept & nucleus(order, weight, top_p * tl.sum(weight, 0), True)
+    kept = kept & nucleus(order, weight, top_p, True)
     weight = tl.where(kept, weight, 0.0)
     beyond = (tl.cumsum(weight, 0) > uniform * tl.sum(weight, 0)) & (weight > 0)
     drawn = tl.min(tl.where(beyond, token, vocabulary), 0)

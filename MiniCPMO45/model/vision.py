@@ -101,9 +101,9 @@ def _codes(length: int, width: int, device: torch.device, dtype: torch.dtype) ->
 def _layout(
     sizes: tuple[PatchSize, ...], length: int, buckets: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    rows = np.zeros((len(sizes), length), dtype=np.int64)
-    ids, cols = np.zeros_like(rows), np.zeros_like(rows)
-    mask = np.zeros(rows.shape, dtype=bool)
+    places = np.zeros((3, len(sizes), length), dtype=np.int64)
+    ids, rows, cols = places
+    mask = np.zeros(ids.shape, dtype=bool)
     for index, (n_rows, n_cols) in enumerate(sizes):
         count = n_rows * n_cols
         if n_rows < 1 or n_cols < 1 or count > length:
@@ -115,7 +115,7 @@ def _layout(
         ids[index, :count] = by_row * buckets + by_col
         mask[index, :count] = True
     padded = None if mask.all() else cached_tensor(mask[:, None, None, :], device)
-    ids_there, rows_there, cols_there = (cached_tensor(each, device) for each in (ids, rows, cols))
+    ids_there, rows_there, cols_there = cached_tensor(places, device)
     return ids_there, rows_there, cols_there, padded
 
 

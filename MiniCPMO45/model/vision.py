@@ -295,12 +295,13 @@ class SliceEncoder:
         if not self._resizes_on_card:
             return tuple(patches_of(slices))
         prepared: list[Slice] = []
-        pixels, pinned = np.empty(0, np.uint8), torch.empty(0)
+        original = copy = np.empty(0, np.uint8)
         for each in slices:
             if isinstance(each, PixelSlice):
-                if each.pixels is not pixels:  # consecutive slices of one picture share it
-                    pixels, pinned = each.pixels, pin(each.pixels)
-                each = replace(each, pixels=pinned.numpy(), pinned=pinned)
+                if each.pixels is not original:  # consecutive slices of one picture share it
+                    original, pinned = each.pixels, pin(each.pixels)
+                    copy = pinned.numpy()
+                each = replace(each, pixels=copy, pinned=pinned)
             prepared.append(each)
         return tuple(prepared)
 

@@ -37,8 +37,6 @@ STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which w
 
 
 class CodeSampler:
-    """Draws one code per row and call."""
-
     def __init__(self, rows: int, device: torch.device) -> None:
         # Codes since `load`, the end of speech included.
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)

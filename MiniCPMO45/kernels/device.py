@@ -311,9 +311,7 @@ class HostCopy:
     def __init__(self, values: Tensor) -> None:
         self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
         self._host.copy_(values, non_blocking=True)
-        self._copied = torch.cuda.Event() if values.is_cuda else None
-        if self._copied is not None:
-            self._copied.record()
+        self._copied = torch.cuda.current_stream().record_event() if values.is_cuda else None
 
     def wait(self) -> Tensor:
         """Return the copy once it is complete; work enqueued after it may still run."""

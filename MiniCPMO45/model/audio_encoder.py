@@ -283,13 +283,12 @@ class AudioEmbedder:
         for mel in mels:
             digest.update(mel.numpy().tobytes())
         key = digest.digest()
-        rows = self._voices.get(key)
-        if rows is None:
-            rows = self._voices[key] = self.embed_clips(mels, block_frames)
+        if key not in self._voices:
+            self._voices[key] = self.embed_clips(mels, block_frames)
             if len(self._voices) > MAX_VOICES:
                 self._voices.popitem(last=False)
         self._voices.move_to_end(key)
-        return rows
+        return self._voices[key]
 
     @torch.no_grad()
     def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:

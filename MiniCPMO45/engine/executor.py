@@ -108,8 +108,9 @@ class Executor:
             config.tts_config, asked.speech_cache_bytes, speech_bytes, SPEECH_TOKENS_EACH
         )
         speech_rows = min(asked.most_rows, SPEECH_ROWS_EACH * asked.conversations)
-        self._text = TextRunner(model.llm, self.llm_store, self._limits(asked.most_rows))
-        self._speech = SpeechRunner(model.tts, self.tts_store, self._limits(speech_rows))
+        limits = PassLimits(asked.conversations, asked.most_rows, is_exact=not self._has_graphs)
+        self._text = TextRunner(model.llm, self.llm_store, limits)
+        self._speech = SpeechRunner(model.tts, self.tts_store, replace(limits, rows=speech_rows))
         self._vision = SliceEncoder(model.vpm, model.resampler, most_rows=asked.conversations)
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
@@ -187,10 +188,6 @@ class Executor:
         heads = (llm.model, matrix_of(llm.lm_head)), (tts.model, tts.folded_head())
         products = [each for decoder, head in heads for each in _products(decoder, head)]
         find_plans(products, self.dtype, show_progress=self.options.show_progress)
-
-    def _limits(self, most_rows: int) -> PassLimits:
-        most = self.options.conversations
-        return PassLimits(most, most_rows, is_exact=not self._has_graphs)
 
     def _store(
         self,

@@ -413,19 +413,15 @@ def passes(
     """
     group: list[FedRows] = []
     room = most_rows
-    for part in parts:
-        rest = part
-        while len(rest) > room:
-            if room:
+    for rest in parts:
+        while len(rest) > room or len(group) == most_sequences:
+            if room and len(group) < most_sequences:
                 first, rest = rest.split(room)
                 group.append(first)
             yield group
             group, room = [], most_rows
         group.append(rest)
         room -= len(rest)
-        if len(group) == most_sequences:
-            yield group
-            group, room = [], most_rows
     if group:
         yield group
 

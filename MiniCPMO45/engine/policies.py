@@ -157,7 +157,6 @@ REPLY_PENALTY_WINDOW = 128  # ids that are penalised; docs/specification/model.m
 class ReplyPolicy:
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
-        self.device = device
         self._forbidden = {
             wide: torch.tensor(tokens.spoken_reply_forbidden(not wide), device=device)
             for wide in (False, True)
@@ -183,7 +182,7 @@ class ReplyPolicy:
             forbidden = self._forbidden[settings.forbid_full_width_marks]
             logits = logits.index_fill(0, forbidden, -torch.inf)
         if len(ids) < settings.min_new_tokens:
-            endings = torch.tensor(terminators, device=self.device)
+            endings = torch.tensor(terminators, device=logits.device)
             logits = logits.index_fill(0, endings, -torch.inf)
         recent = ids if is_one_shot else ids[-REPLY_PENALTY_WINDOW:]
         logits = penalise_repetition(logits, recent, settings.repetition_penalty)
@@ -231,9 +230,7 @@ class CodeRule:
 
         Source: docs/specification/model.md#5.6 and #6.7.
         """
-        logits = logits / self.divisor
-        if codes:
-            logits = penalise_frequency(logits, codes, self.repetition_penalty)
+        logits = penalise_frequency(logits / self.divisor, codes, self.repetition_penalty)
         logits = keep_top_p_ascending(logits, self.top_p)
         logits = keep_top_k(logits, self.fewest_kept)
         if not may_end:

@@ -152,39 +152,35 @@ def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) 
     del window.units[:count]
 
 
-def rounds_to_drop(
-    window: WindowState, length: int, settings: WindowSettings
-) -> list[tuple[int, int]]:
-    """Return the messages to drop: ranges [first, last) of `window.rounds`, oldest first.
+def rounds_to_drop(window: WindowState, length: int, settings: WindowSettings) -> set[int]:
+    """Return the numbers of the oldest rounds to drop from a cache of `length` tokens.
 
-    Whole rounds only. Rounds with a system message stay, and so does the newest round.
+    Rounds with a system message stay, and so does the newest round.
     """
-    rounds = window.rounds
+    rounds, dropped = window.rounds, set[int]()
     if length <= settings.text_high_tokens or not rounds:
-        return []
+        return dropped
     staying = {each.number for each in rounds if each.role == "system"} | {rounds[-1].number}
-    ranges: list[tuple[int, int]] = []
-    first = 0
     for number, messages in groupby(rounds, key=lambda each: each.number):
-        lengths = [each.length for each in messages]
-        last = first + len(lengths)
         if number not in staying and length > settings.text_low_tokens:
-            length -= sum(lengths)
-            joins = bool(ranges) and ranges[-1][1] == first
-            ranges.append((ranges.pop()[0] if joins else first, last))
-        first = last
-    return ranges
+            length -= sum(each.length for each in messages)
+            dropped.add(number)
+    return dropped
 
 
 def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings) -> int:
     """Drop old rounds and return the tokens dropped. Source: docs/specification/model.md#5.8."""
     before = kv.length
-    ranges = rounds_to_drop(window, kv.length, settings)
-    for first, last in reversed(ranges):  # from the end, so that earlier ranges stay valid
-        start = sum(each.length for each in window.rounds[:first])
-        kv.drop(start, start + sum(each.length for each in window.rounds[first:last]))
-        del window.rounds[first:last]
-    window.evictions += bool(ranges)
+    dropped = rounds_to_drop(window, before, settings)
+    stop = sum(each.length for each in window.rounds)
+    # From the end, so that earlier positions stay valid; adjacent rounds in one move.
+    for is_dropped, run in groupby(reversed(window.rounds), lambda each: each.number in dropped):
+        start = stop - sum(each.length for each in run)
+        if is_dropped:
+            kv.drop(start, stop)
+        stop = start
+    window.rounds = [each for each in window.rounds if each.number not in dropped]
+    window.evictions += bool(dropped)
     return before - kv.length
 
 
@@ -332,7 +328,7 @@ class Session:
         self.speech.kv.close()
         self.speech.vocoder = None
         cache = self.audio_input.cache
-        cache.truncate(0)
+        cache.clear()
         self.audio_input = AudioInputState(cache.clone())  # without its storage
         self.turn = TurnState()
         self.snapshot = None

@@ -29,7 +29,7 @@ from MiniCPMO45.engine.steps import CODES_PER_REQUEST, DrawCodes, DrawnCodes
 from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import CODE_FORMAT, NO_CODE, PENALTY_WINDOW, CodeWords
-from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
+from MiniCPMO45.kernels.device import Capturable, Staging, read_back
 from MiniCPMO45.kernels.products import multiply
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
@@ -37,8 +37,6 @@ STEPS_PER_CHECK = 8  # codes between checks whether all runs have ended, which w
 
 
 class CodeSampler:
-    """Draws one code per row and call."""
-
     def __init__(self, rows: int, device: torch.device) -> None:
         # Codes since `load`, the end of speech included.
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
@@ -137,7 +135,7 @@ class CodePass:
         self.first = Capturable(f"first code of {rows}", lambda: self._draw(self.hidden))
         self.step = Capturable(f"code of {rows}", self._work)
         self._codes = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._last_positions = torch.zeros(rows, dtype=torch.int32, device=device)
+        self._last_positions = Staging(1, rows, device)
         self._head, self._tts = head, tts
 
     def load(self, requests: Sequence[DrawCodes], held: Sequence[int]) -> None:
@@ -148,11 +146,12 @@ class CodePass:
         ]
         self.packed.load(rows)  # each at its last row, since a step first advances
         lasts = [h + request.count - 2 for request, h in zip(requests, held, strict=True)]
-        upload(lasts, self._last_positions[: len(lasts)])
+        self._last_positions.begin()[0, : len(lasts)] = lasts
+        self._last_positions.send()
 
     def _work(self) -> None:
-        rows = self.packed.map
-        advance_runs(rows.positions, rows.tile_rows, self._last_positions, self.sampler.has_ended)
+        rows, last_positions = self.packed.map, self._last_positions.device_words[0]
+        advance_runs(rows.positions, rows.tile_rows, last_positions, self.sampler.has_ended)
         embedded = self._tts.emb_code[0](self._codes)
         self._draw(self._tts.model(embedded, self.packed.batch()))
 

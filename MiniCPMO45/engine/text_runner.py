@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +27,6 @@ from MiniCPMO45.kernels.unit_choice import NO_TOKEN, UNIT_FORMAT, UnitWords
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GREEDY
-
-# Errors of a policy on invalid logits or settings.
-UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
 
 
 class UnitSampler:
@@ -290,7 +287,7 @@ def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
         return decision.policy.decide(
             logits, decision.history, decision.settings, decision.generator
         )
-    except UNDECIDED as error:
+    except (RuntimeError, ValueError, TypeError, LookupError) as error:  # invalid logits, settings
         return error
 
 

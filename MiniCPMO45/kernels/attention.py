@@ -103,8 +103,6 @@ MOST_HEADS_TOGETHER = 8  # heads per program of `rotate_and_store`; a power of t
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Launch parameters of attention."""
-
     splits: int  # ranges that a tile's keys are split into, a power of two
     warps: int
     stages: int

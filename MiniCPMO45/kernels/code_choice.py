@@ -42,16 +42,24 @@ def largest_with_count(order, count):
 
 
 @triton.jit
-def largest_with_mass(order, weight, limit, IS_STRICT: tl.constexpr):
-    """Return the largest threshold above which the weights sum to `limit`, or to more if strict."""
+def nucleus(order, weight, top_p, KEEPS_EQUAL: tl.constexpr):
+    """Mask of the values preceded by weights below a share of the total, or equal to it.
+
+    The largest comes first; ties are ordered by place.
+    """
+    limit = top_p * tl.sum(weight, 0)
     border, bit = tl.full((), 0, tl.uint32), tl.full((), 0x80000000, tl.uint32)
     for _ in range(32):
         trial = border | bit
         mass = tl.sum(tl.where(order >= trial, weight, 0.0), 0)
-        is_enough = mass > limit if IS_STRICT else mass >= limit
+        is_enough = mass > limit if KEEPS_EQUAL else mass >= limit
         border = tl.where(is_enough, trial, border)
         bit = bit >> 1
-    return border
+    is_tie = (order == border).to(tl.int32)
+    rank = tl.cumsum(is_tie, 0) - is_tie
+    before = tl.sum(tl.where(order > border, weight, 0.0), 0) + rank.to(tl.float32) * weight
+    is_within = before <= limit if KEEPS_EQUAL else before < limit
+    return (order > border) | ((is_tie > 0) & is_within)
 
 
 def pick(weights: Tensor, uniform: Tensor) -> Tensor:
@@ -164,12 +172,7 @@ WARPS = 16
 def _keep(value, weight, top_k, top_p, MIN_KEPT: tl.constexpr = MIN_KEPT):
     """Mask of the codes that pass the nucleus and top-k filters; ties are ordered by code."""
     order = ordered_bits(value)
-    limit = top_p * tl.sum(weight, 0)
-    border = largest_with_mass(order, weight, limit, False)
-    is_tie = (order == border).to(tl.int32)
-    rank = tl.cumsum(is_tie, 0) - is_tie
-    before = tl.sum(tl.where(order > border, weight, 0.0), 0) + rank.to(tl.float32) * weight
-    kept = (order > border) | ((is_tie > 0) & (before < limit))
+    kept = nucleus(order, weight, top_p, False)
     border = largest_with_count(order, MIN_KEPT)
     is_tie = (order == border).to(tl.int32)
     rank = tl.sum((order > border).to(tl.int32), 0) + tl.cumsum(is_tie, 0) - is_tie

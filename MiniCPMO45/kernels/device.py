@@ -244,15 +244,6 @@ def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> 
 STAGED_BYTES = 2**22  # fits a 1280x720 image
 
 
-def upload(values: Sequence[int], into: Tensor) -> None:
-    """Enqueue a copy of n integers to a tensor [n] of any integer dtype.
-
-    On a GPU the copy goes through pinned memory, which torch keeps until it has completed.
-    """
-    staged = torch.tensor(values, dtype=into.dtype, pin_memory=into.is_cuda)
-    into.copy_(staged, non_blocking=True)
-
-
 def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     """Enqueue a copy of an array to the device and return it.
 
@@ -320,9 +311,7 @@ class HostCopy:
     def __init__(self, values: Tensor) -> None:
         self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
         self._host.copy_(values, non_blocking=True)
-        self._copied = torch.cuda.Event() if values.is_cuda else None
-        if self._copied is not None:
-            self._copied.record()
+        self._copied = torch.cuda.current_stream().record_event() if values.is_cuda else None
 
     def wait(self) -> Tensor:
         """Return the copy once it is complete; work enqueued after it may still run."""

@@ -46,8 +46,6 @@ FILE = "products.json"
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A product of a decoder layer."""
-
     weight: Weight  # [N, K], or [2N, K] if gated
     norm: Tensor | None = None  # [K]
     is_gated: bool = False

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,12 +75,8 @@ def _plan(sizes: Mapping[str, int] | None) -> Plan | None:
     return FewRowsPlan(**sizes) if "stages" in sizes else OneRowPlan(**sizes)
 
 
-def plans_to_json(plans: Mapping[str, Plans]) -> str:
-    def sizes(plan: Plan | None) -> dict[str, Any] | None:
-        return None if plan is None else asdict(plan)
-
-    rows = {name: [(most, sizes(plan)) for most, plan in each] for name, each in plans.items()}
-    return json.dumps(rows, indent=1)
+def plans_to_json(plans: dict[str, Plans]) -> str:
+    return json.dumps(plans, default=asdict, indent=1)
 
 
 def product_name(weight: Weight, dtype: torch.dtype, *, is_gated: bool) -> str:

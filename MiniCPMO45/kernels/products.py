@@ -161,24 +161,19 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return flat.unflatten(0, x.shape[:-1])
 
 
-def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
-    """Return theta^(-2i/d) for i = 0 ... d/2-1, float32 [d/2].
+@dataclass(frozen=True, eq=False)
+class Rope:
+    """Rotary frequencies of a decoder: theta^(-2i/d) for i = 0 ... d/2-1, float32 [d/2].
 
     Source: arXiv:2104.09864, section 3.2.2.
     """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-    return 1.0 / theta**exponents
-
-
-@dataclass(frozen=True, eq=False)
-class Rope:
-    """Rotary frequencies of a decoder, float32 [d/2]."""
 
     frequencies: Tensor
 
     @classmethod
     def build(cls, head_dim: int, theta: float, *, device: torch.device) -> Rope:
-        return cls(inverse_frequencies(head_dim, theta).to(device))
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+        return cls((1.0 / theta**exponents).to(device))
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cos and sin for integer positions [n], each `dtype` [n, d]."""

@@ -105,8 +105,7 @@ def quantise(
     for start in range(0, len(weight), rows):
         part = weight[start : start + rows].to(device, torch.float32)
         given = None if scales is None else scales[start : start + rows].to(device)
-        is_packed = scheme is Scheme.INT4
-        parts.append(_pack(part, given) if is_packed else scale_each_row(part, scheme))
+        parts.append(_pack(part, given) if scheme is Scheme.INT4 else scale_each_row(part, scheme))
     values, chosen = (torch.cat(each) for each in zip(*parts, strict=True))
     return QuantisedWeight(values, chosen)
 

@@ -101,9 +101,7 @@ def _multiply_row(
             tile = following
             if HAS_GATE:
                 up_tile = up_following
-    scale = 1.0
-    if norm is not None:
-        scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
+    scale = tl.rsqrt(tl.sum(squares, 0) / K + eps) if norm is not None else 1.0
     answer = _scaled(tl.sum(total, 1) * scale, scales, n, N)
     if HAS_GATE:
         answer = answer / (1.0 + tl.exp(-answer))

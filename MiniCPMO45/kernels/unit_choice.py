@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.code_choice import largest_with_count, largest_with_mass, ordered_bits, pick
+from MiniCPMO45.kernels.code_choice import largest_with_count, nucleus, ordered_bits, pick
 from MiniCPMO45.kernels.device import (
     await_rows,
     dependent_launch,
@@ -227,12 +227,7 @@ def _pick_among(
     order = ordered_bits(value)
     kept = (order >= largest_with_count(order, tl.load(word + 4))) & (value > float("-inf"))
     weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
-    limit = top_p * tl.sum(weight, 0)
-    border = largest_with_mass(order, weight, limit, True)
-    is_tie = (order == border).to(tl.int32)
-    rank = tl.cumsum(is_tie, 0) - is_tie
-    before = tl.sum(tl.where(order > border, weight, 0.0), 0) + rank.to(tl.float32) * weight
-    kept = kept & ((order > border) | ((is_tie > 0) & (before <= limit)))
+    kept = kept & nucleus(order, weight, top_p, True)
     weight = tl.where(kept, weight, 0.0)
     beyond = (tl.cumsum(weight, 0) > uniform * tl.sum(weight, 0)) & (weight > 0)
     drawn = tl.min(tl.where(beyond, token, vocabulary), 0)

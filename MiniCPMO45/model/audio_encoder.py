@@ -163,15 +163,9 @@ class AudioCache:
         kv = self.kv[..., : self.length, :].clone(memory_format=torch.contiguous_format)
         return AudioCache(kv, self.length, self.max_frames)
 
-    def truncate(self, length: int) -> None:
-        """Drop the frames from `length` on, without freeing memory.
-
-        Raises:
-            ValueError: there are fewer frames.
-        """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot truncate {self.length} frames to {length}")
-        self.length = length
+    def clear(self) -> None:
+        """Drop all frames, without freeing memory."""
+        self.length = 0
 
     def reserve(self, needed: int) -> None:
         """Grow the capacity to at least `needed` frames.
@@ -289,13 +283,12 @@ class AudioEmbedder:
         for mel in mels:
             digest.update(mel.numpy().tobytes())
         key = digest.digest()
-        rows = self._voices.get(key)
-        if rows is None:
-            rows = self._voices[key] = self.embed_clips(mels, block_frames)
+        if key not in self._voices:
+            self._voices[key] = self.embed_clips(mels, block_frames)
             if len(self._voices) > MAX_VOICES:
                 self._voices.popitem(last=False)
         self._voices.move_to_end(key)
-        return rows
+        return self._voices[key]
 
     @torch.no_grad()
     def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:
@@ -320,13 +313,13 @@ class AudioEmbedder:
             embedded += self._feed(items[start : start + ROWS[-1]])
         return embedded
 
-    def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
+    def pieces(self, rows: Sequence[int]) -> list[Capturable[Tensor]]:
         return [self._pass(n_rows) for n_rows in sorted(rows, reverse=True)]
 
     def _feed(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
-                item.cache.truncate(0)
+                item.cache.clear()
             item.cache.reserve(item.cache.length + item.n_new)
         n_rows = next(n for n in ROWS if n >= len(items)) if self._has_fixed else len(items)
         unit = self._pass(n_rows)

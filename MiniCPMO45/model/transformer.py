@@ -206,12 +206,11 @@ class SelfAttention(nn.Module):
     def forward(self, rows: Tensor, attention: EncoderBatch, layer: int) -> Tensor:
         """Attend among normalised rows [B, T, width]; return the residual branch."""
         weight, bias = self.qkv.tensors()
-        into = attention.buffer(layer)
-        if into is None:
+        qkv = attention.buffer(layer)
+        if qkv is None:
             qkv = F.linear(rows, weight, bias)
         else:
-            torch.addmm(bias, rows.flatten(0, 1), weight.T, out=into.flatten(0, 1))
-            qkv = into
+            torch.addmm(bias, rows.flatten(0, 1), weight.T, out=qkv.flatten(0, 1))
         return self.out_proj(attention.attend(layer, qkv))
 
 

@@ -61,9 +61,8 @@ def patch_grid(
     Raises:
         ValueError: a size is empty or does not fit into `length`.
     """
-    key = tuple((int(rows), int(cols)) for rows, cols in sizes)
-    places = _layout(key, length, buckets, like.device)
-    return PatchGrid(*places, side_codes(max(map(max, key)), width, like))
+    places = _layout(tuple(sizes), length, buckets, like.device)
+    return PatchGrid(*places, side_codes(max(map(max, sizes)), width, like))
 
 
 @lru_cache(maxsize=CACHED_SIDES)
@@ -102,9 +101,9 @@ def _codes(length: int, width: int, device: torch.device, dtype: torch.dtype) ->
 def _layout(
     sizes: tuple[PatchSize, ...], length: int, buckets: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    rows = np.zeros((len(sizes), length), dtype=np.int64)
-    ids, cols = np.zeros_like(rows), np.zeros_like(rows)
-    mask = np.zeros(rows.shape, dtype=bool)
+    places = np.zeros((3, len(sizes), length), dtype=np.int64)
+    ids, rows, cols = places
+    mask = np.zeros(ids.shape, dtype=bool)
     for index, (n_rows, n_cols) in enumerate(sizes):
         count = n_rows * n_cols
         if n_rows < 1 or n_cols < 1 or count > length:
@@ -116,7 +115,7 @@ def _layout(
         ids[index, :count] = by_row * buckets + by_col
         mask[index, :count] = True
     padded = None if mask.all() else cached_tensor(mask[:, None, None, :], device)
-    ids_there, rows_there, cols_there = (cached_tensor(each, device) for each in (ids, rows, cols))
+    ids_there, rows_there, cols_there = cached_tensor(places, device)
     return ids_there, rows_there, cols_there, padded
 
 
@@ -249,7 +248,6 @@ USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture of aspect ratio 1:1, 1
 PADDED = 1088  # patches of a slice of any aspect ratio up to 10:1
 LONGEST_SIDE = 140  # patches; twice the table's step
 ROWS = (1, 2, 4, 8, 16)  # slices of a pass; the last bounds the memory
-MOST_ROWS = ROWS[-1]
 
 
 class SliceEncoder:
@@ -259,7 +257,7 @@ class SliceEncoder:
         resampler: Resampler,
         *,
         has_fixed_passes: bool | None = None,
-        most_rows: int = MOST_ROWS,
+        most_rows: int = ROWS[-1],
     ) -> None:
         """Fuse the weights; passes have fixed shapes, by default on a GPU only."""
         self.vision, self.resampler = vision, resampler
@@ -297,12 +295,13 @@ class SliceEncoder:
         if not self._resizes_on_card:
             return tuple(patches_of(slices))
         prepared: list[Slice] = []
-        pixels, pinned = np.empty(0, np.uint8), torch.empty(0)
+        original = copy = np.empty(0, np.uint8)
         for each in slices:
             if isinstance(each, PixelSlice):
-                if each.pixels is not pixels:  # consecutive slices of one picture share it
-                    pixels, pinned = each.pixels, pin(each.pixels)
-                each = replace(each, pixels=pinned.numpy(), pinned=pinned)
+                if each.pixels is not original:  # consecutive slices of one picture share it
+                    original, pinned = each.pixels, pin(each.pixels)
+                    copy = pinned.numpy()
+                each = replace(each, pixels=copy, pinned=pinned)
             prepared.append(each)
         return tuple(prepared)
 

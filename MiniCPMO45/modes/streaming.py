@@ -100,7 +100,7 @@ class StreamingCapability:
             turn.opening = TurnOpening.AFTER_REPLY
             turn.round += 1
         if not is_user:
-            audio_input.cache.truncate(0)
+            audio_input.cache.clear()
         return prompt.text
 
     def prefill_history(self, session: Session, prompt: Prompt) -> Steps[str]:
@@ -228,7 +228,7 @@ class StreamingCapability:
 
     def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
         session.reset_speech()
-        session.audio_input.cache.truncate(0)
+        session.audio_input.cache.clear()
         session.audio_input.mel = MelState()
         prefix = prompts.reply_prefix(
             enable_thinking=settings.enable_thinking,

@@ -147,6 +147,20 @@ def test_an_array_arrives_whole(kind: str) -> None:
     np.testing.assert_array_equal(numbers[:2, 0], [0, 16])
 
 
+def test_slices_of_one_picture_share_its_pinned_copy(
+    encoder: SliceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that `load` copies the picture to the card once for all of them."""
+    monkeypatch.setattr(encoder, "_resizes_on_card", True)
+    monkeypatch.setattr(vision, "pin", lambda pixels: torch.from_numpy(pixels.copy()))
+    pictures = [Image.new("RGB", (1200, 900), colour) for colour in ("red", "blue")]
+    cut = [slice_image(each, 9, SliceConfig()).slices for each in pictures]
+    prepared = encoder.prepare([each for slices in cut for each in slices])
+    copies = [each.pixels for each in prepared if isinstance(each, PixelSlice)]
+    assert len(copies) == len(prepared) > len(pictures)
+    assert len({id(each) for each in copies}) == len(pictures)
+
+
 @pytest.mark.gpu
 def test_pinned_pixels_arrive_whole() -> None:
     """The copy continues while the memory it came from is released and taken again."""

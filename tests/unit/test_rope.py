@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.kernels.products import Rope, inverse_frequencies, rotate
+from MiniCPMO45.kernels.products import Rope, rotate
 
 HEAD_DIM = 16
 THETA = 1_000_000.0
@@ -34,7 +34,7 @@ def _keys_at(rope: Rope, bare: Tensor, start: int) -> Tensor:
 
 def test_frequencies_fall_from_one_geometrically() -> None:
     expected = [THETA ** (-2 * i / HEAD_DIM) for i in range(HEAD_DIM // 2)]
-    torch.testing.assert_close(inverse_frequencies(HEAD_DIM, THETA), torch.tensor(expected))
+    torch.testing.assert_close(_rope().frequencies, torch.tensor(expected))
 
 
 def test_position_zero_rotates_nothing() -> None:
@@ -44,7 +44,7 @@ def test_position_zero_rotates_nothing() -> None:
 
 def test_rotation_turns_each_pair_of_halves_by_position_times_frequency() -> None:
     bare, position = _bare_keys(1), 7
-    angles = position * inverse_frequencies(HEAD_DIM, THETA)
+    angles = position * _rope().frequencies
     first, second = bare[0, 0].chunk(2)
     turned = torch.cat(
         (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())

